@@ -48,7 +48,16 @@ class Algorithm(config.Config, abc.ABC):
   def create_global_head(
     self, num_classes: int, embedding_dim: int, *, seed: tuple[int, int]
   ) -> heads.Weights:
-    """Makes the head's weights that are broadcast and updated, if any are."""
+    """Makes the head's weights that are broadcast and updated.
+
+    Args:
+      num_classes: See `build`.
+      embedding_dim: Size of an embedding.
+      seed: Two integers; the same ones make the same weights.
+
+    Returns:
+      The weights; none where a head stays with its client.
+    """
     return ()
 
   @abc.abstractmethod

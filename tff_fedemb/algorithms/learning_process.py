@@ -57,7 +57,15 @@ def build_example_type(
 def reject_non_finite(
   update: ClientUpdate,
 ) -> tuple[tuple[tf.Tensor, ...], collections.OrderedDict[str, tf.Tensor]]:
-  """Zeroes a rejected client's delta and takes it out of the metrics."""
+  """Replaces an update whose L2 norm is not finite by zeros.
+
+  Args:
+    update: The client's update.
+
+  Returns:
+    The delta, and the client's summands of the metrics, by name; examples of a
+    rejected client are not counted.
+  """
   # The norm, not the elements alone: clipping divides by it, and a norm that
   # overflows would turn a finite update into NaNs and lose the whole round.
   is_finite = tf.math.is_finite(tf.linalg.global_norm(update.delta))
@@ -186,6 +194,9 @@ def create_unset_backbone(
   Its weights are zeros. Variables are initialised anew for every client.
   Drawing random weights only to have them overwritten took a client of a model
   of 25 million parameters longer than a step of training.
+
+  Args:
+    create_backbone_fn: Makes a fresh Keras model.
   """
 
   def create_zeros(next_creator: Callable[..., Any], **arguments):
@@ -208,7 +219,13 @@ def assign_weights(
   trainable: Sequence[tf.Tensor],
   non_trainable: Sequence[tf.Tensor],
 ) -> None:
-  """Sets a backbone's variables, in the order of its two lists of them."""
+  """Sets a backbone's variables.
+
+  Args:
+    backbone: The model to change.
+    trainable: Values in the order of its `trainable_variables`.
+    non_trainable: Values in the order of its `non_trainable_variables`.
+  """
   for variable, value in zip(
     [*backbone.trainable_variables, *backbone.non_trainable_variables],
     [*trainable, *non_trainable],
@@ -224,6 +241,10 @@ def take_delta(
 
   Variables that are set back share the memory of the initial weights, so that
   a client holds one model of its own, its delta, rather than two.
+
+  Args:
+    initial: Weights before training.
+    variables: Variables that training has changed, in the same order.
   """
   delta = tuple(map(tf.subtract, initial, variables))
   for before, variable in zip(initial, variables, strict=True):

@@ -52,7 +52,11 @@ class Cohort:
     self._count = min(_NUM_NEAREST, len(self.means) - 2)
 
   def offsets(self, probes: np.ndarray) -> np.ndarray:
-    """Offsets to subtract from the similarities of unit probes, `[p]`."""
+    """Returns the offsets to subtract from the similarities of probes, `[p]`.
+
+    Args:
+      probes: Embeddings of length 1, `[p, dim]`.
+    """
     similarities = probes @ self.means.T
     nearest = np.partition(similarities, -self._count, axis=1)
     return _WEIGHT * nearest[:, -self._count :].mean(axis=1)
@@ -62,14 +66,14 @@ class Cohort:
     probes: np.ndarray,
     classes: np.ndarray,
   ) -> np.ndarray:
-    """The same for probes of the cohort, as if it had neither of two classes.
+    """Returns offsets for probes of the cohort, as if two classes were missing.
 
     Args:
-      probes: Unit embeddings, `[p, dim]`.
-      classes: Class of each among the cohort, which is left out.
+      probes: Embeddings of length 1, `[p, dim]`.
+      classes: Class of each probe, which is left out of its cohort.
 
     Returns:
-      `[p, c]`, without the class of a column as well.
+      `[p, c]`; each column leaves out its own class as well.
     """
     similarities = probes @ self.means.T
     similarities[np.arange(len(probes)), classes] = -np.inf

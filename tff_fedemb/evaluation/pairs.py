@@ -25,10 +25,19 @@ _NUM_BINS = 2**18
 _RANGE_SAMPLE = 1024
 # Bins with both kinds of pairs are counted exactly up to this many pairs.
 _MAX_REFINED_PAIRS = 2**23
+# See `Images.blocks`.
+_Block = tuple[slice, slice, np.ndarray, np.ndarray | None, np.ndarray | None]
 
 
 def normalize(embeddings: np.ndarray) -> np.ndarray:
-  """Scales to length 1 along the last axis, float64; zeros stay zeros."""
+  """Scales vectors to length 1.
+
+  Args:
+    embeddings: `[..., dim]` finite numbers, of any length.
+
+  Returns:
+    The same shape in float64; vectors of zeros stay zeros.
+  """
   embeddings = embeddings.astype(np.float64)
   # The squares of large components would overflow, those of tiny ones vanish.
   largest = np.max(np.abs(embeddings), axis=-1, keepdims=True, initial=0.0)
@@ -54,18 +63,16 @@ class Images:
 
   @property
   def num_positives(self) -> int:
+    """Pairs of two images of one class."""
     return int(np.sum(self.sizes * (self.sizes - 1) // 2))
 
   @property
   def num_negatives(self) -> int:
+    """Pairs of two images of two classes."""
     num_images = len(self.classes)
     return num_images * (num_images - 1) // 2 - self.num_positives
 
-  def blocks(
-    self,
-  ) -> Iterator[
-    tuple[slice, slice, np.ndarray, np.ndarray | None, np.ndarray | None]
-  ]:
+  def blocks(self) -> Iterator[_Block]:
     """Yields rows, columns, grid similarities, negatives and positives.
 
     Similarities are in steps of the grid; the next block overwrites their
@@ -82,7 +89,8 @@ class Images:
         # Blocks on the diagonal hold some pairs twice.
         progress.update(min(block[2].size, num_pairs - progress.n))
 
-  def _blocks(self):
+  def _blocks(self) -> Iterator[_Block]:
+    """Yields what `blocks` does, without a progress bar."""
     num_images = len(self.classes)
     class_ends = np.cumsum(self.sizes)[self.classes]
     index = np.arange(num_images)
@@ -141,7 +149,11 @@ class Steps:
     )
 
   def num_within(self, false_accept_rate: float | np.ndarray) -> np.ndarray:
-    """Returns how many steps stay within the false accept rate."""
+    """Returns how many steps stay within a rate.
+
+    Args:
+      false_accept_rate: The rate or rates; negative ones allow no pair.
+    """
     rates = self.accepted_negatives / self.accepted_negatives[-1]
     return np.searchsorted(rates, false_accept_rate, side="right")
 

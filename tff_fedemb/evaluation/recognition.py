@@ -115,7 +115,11 @@ def _measure(
 
 
 def to_json(found: Sequence[Recognition]) -> list[dict[str, Any]]:
-  """Returns the figures for `json.dump`, with the rule that made them."""
+  """Returns the figures for `json.dump`, with the rule that made them.
+
+  Args:
+    found: The result of `evaluate`.
+  """
   rule = (
     "every class was a stranger to all galleries of others, and was enrolled"
     " with all sets of others, by the mean of its images; rates are means over"

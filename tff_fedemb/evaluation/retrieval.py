@@ -69,12 +69,21 @@ def evaluate(
 
 
 def format_metric(value: float | None) -> str:
-  """Returns a metric as text; "none" for one that the images do not have."""
+  """Returns a metric as text.
+
+  Args:
+    value: The metric; `None`, where the images have none, is "none".
+  """
   return "none" if value is None else f"{value:.4f}"
 
 
 def nmi(classes: np.ndarray, clusters: np.ndarray) -> float:
-  """Normalised mutual information, by the arithmetic mean of the entropies."""
+  """Computes the mutual information over the mean of both entropies, in [0, 1].
+
+  Args:
+    classes: True class of each image, `[n]`.
+    clusters: Cluster of each image, `[n]`.
+  """
   return float(sklearn_metrics.normalized_mutual_info_score(classes, clusters))
 
 

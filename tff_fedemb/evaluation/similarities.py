@@ -49,7 +49,12 @@ class Similarities:
     return self._cosines[self._different]
 
   def nearest(self, row: int, count: int) -> list[Pair]:
-    """The images most similar to one, the nearest first, without itself."""
+    """Returns the images most similar to one, the nearest first.
+
+    Args:
+      row: Row of the image, which is left out.
+      count: Largest number of images.
+    """
     cosines = self._cosines[row]
     order = np.argsort(-cosines, kind="stable")
     nearest = order[: min(count, len(cosines) - 1)]
@@ -67,11 +72,19 @@ class Similarities:
     return (nearest == self._labels)[counts[inverse] > 1]
 
   def hardest_false_accepts(self, count: int) -> list[Pair]:
-    """The most similar pairs of two classes; each image is in at most one."""
+    """Returns the most similar pairs of two classes.
+
+    Args:
+      count: Largest number of pairs; each image is in at most one.
+    """
     return self._greedy(self._different, self._cosines, count)
 
   def hardest_false_rejects(self, count: int) -> list[Pair]:
-    """The least similar pairs of one class; each image is in at most one."""
+    """Returns the least similar pairs of one class.
+
+    Args:
+      count: Largest number of pairs; each image is in at most one.
+    """
     return self._greedy(self._same, -self._cosines, count)
 
   def _greedy(
@@ -80,6 +93,7 @@ class Similarities:
     scores: np.ndarray,
     count: int,
   ) -> list[Pair]:
+    """Takes wanted pairs by their scores, the highest first."""
     scores = np.where(wanted, scores, -np.inf)
     pairs: list[Pair] = []
     while len(pairs) < count:

@@ -99,7 +99,11 @@ class VerificationResult:
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "VerificationResult":
-    """Inverse of `to_json`; values of other names are left out."""
+    """Reads what `to_json` returned.
+
+    Args:
+      values: Values by name; those of other names are left out.
+    """
     restored = {}
     for field in dataclasses.fields(cls):
       value = values[field.name]
@@ -117,7 +121,11 @@ class VerificationResult:
 
 
 def format_false_accept_rate(false_accept_rate: float) -> str:
-  """Returns the rate as a plain decimal number, such as "0.001"."""
+  """Returns a rate as a plain decimal number.
+
+  Args:
+    false_accept_rate: Say 1e-3, which becomes "0.001".
+  """
   return np.format_float_positional(false_accept_rate, trim="-")
 
 
@@ -269,6 +277,7 @@ class Comparison:
     return float(low_rate), float(high / number)
 
   def _threshold_interval(self, rate: float) -> tuple[float, float]:
+    """Interval of the threshold, if negative pairs were independent."""
     low, high = self._ends(rate, _ERROR)
     highest = self._steps.threshold(low) if low >= 0 else 1.0 + pairs.GRID_STEP
     return self._steps.threshold(high), highest
@@ -348,6 +357,7 @@ class Comparison:
     return float(np.sqrt((len(recalls) - 1) * variance))
 
   def _warnings(self, rates: Sequence[float]) -> tuple[str, ...]:
+    """Sentences about data that are too few, or embeddings that coincide."""
     messages = []
     negatives = self._images.num_negatives
     for rate in rates:
@@ -411,6 +421,7 @@ def _prepare(embeddings: Any, labels: Any) -> tuple[pairs.Images, int]:
 
 
 def _roc(steps: pairs.Steps) -> _RocCurve:
+  """Picks some 500 points, evenly on the logarithm of the false accept rate."""
   smallest = 1 / steps.accepted_negatives[-1]
   asked = np.append(0.0, np.geomspace(smallest, 1.0, _ROC_POINTS))
   chosen = np.unique(steps.num_within(asked))

@@ -16,7 +16,15 @@ _MIN_CHANNELS_PER_GROUP = 8
 
 
 def check_image_shape(image_shape: tuple[int, int, int]) -> None:
-  """Raises FieldError of images that are no input of a large backbone."""
+  """Checks that images are an input of MobileNetV2 and ResNet-50.
+
+  Args:
+    image_shape: Height, width and channels.
+
+  Raises:
+    errors.FieldError: If a side is not in [28, 224], or there are not 1 or 3
+      channels.
+  """
   if (
     len(image_shape) != 3
     or min(image_shape[:2]) < _MIN_SIDE
@@ -62,7 +70,20 @@ def normalize_groups(
   groups: int,
   epsilon: float,
 ) -> tf.Tensor:
-  """Normalises maps `[batch, height, width, channels]`, as the layer does."""
+  """Normalises maps as `GroupNormalization` does.
+
+  Args:
+    inputs: `[batch, height, width, channels]`.
+    scale, offset: `[channels]`.
+    groups: Number of groups; divides the number of channels.
+    epsilon: Added to variances.
+
+  Returns:
+    Maps of the same shape.
+
+  Raises:
+    ValueError: If height, width or channels are not known while tracing.
+  """
   if None in inputs.shape[1:] or inputs.shape.rank != 4:
     raise ValueError(
       "inputs must be [batch, height, width, channels], the last three"
@@ -113,12 +134,17 @@ def normalize_groups(
 
 
 def num_groups(num_channels: int) -> int:
-  """Number of groups that channels are normalised in.
+  """Returns the number of groups that channels are normalised in.
 
-  The most groups, at most 32 as Wu and He 2018 have them, that divide the
-  channels and leave at least 8 of them in each. The deepest maps of a small
-  image are one pixel: a group of one or two channels would be normalised to
-  constants there.
+  The deepest maps of a small image are one pixel, where a group of one or two
+  channels would be normalised to constants.
+
+  Args:
+    num_channels: Number of channels.
+
+  Returns:
+    The largest number that divides the channels and leaves at least 8 of them
+    in a group; at most 32, as in Wu and He 2018.
   """
   most = min(_MAX_GROUPS, num_channels // _MIN_CHANNELS_PER_GROUP)
   return next((n for n in range(most, 1, -1) if num_channels % n == 0), 1)
@@ -163,13 +189,28 @@ def chain(
   *,
   name: str,
 ) -> tf.keras.Model:
-  """Creates a chain of layers that ends in an embedding layer."""
+  """Creates a chain of layers that ends in an embedding layer.
+
+  Args:
+    shape: Shape of an example.
+    layers: Layers up to the embedding, which take and make one tensor.
+    embedding_dim: Size of an embedding.
+    name: Name of the model.
+  """
   first = tf.keras.layers.InputLayer(input_shape=tuple(shape))
   last = tf.keras.layers.Dense(embedding_dim, name="embedding")
   return tf.keras.Sequential([first, *layers, last], name=name)
 
 
 def embed(x: tf.Tensor, embedding_dim: int):
-  """Averages maps `[batch, height, width, channels]`, and embeds that."""
+  """Embeds the mean of maps over their places.
+
+  Args:
+    x: Maps `[batch, height, width, channels]`.
+    embedding_dim: Size of an embedding.
+
+  Returns:
+    Embeddings `[batch, embedding_dim]`.
+  """
   x = tf.keras.layers.GlobalAveragePooling2D()(x)
   return tf.keras.layers.Dense(embedding_dim, name="embedding")(x)

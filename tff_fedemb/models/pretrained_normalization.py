@@ -40,6 +40,10 @@ def add_weights(weights: _Weights, backbone: tf.keras.Model) -> None:
   and S, in an image. If those are what the means and variances of the channels
   give over all data, the scale `gamma S / s` and the offset `beta + gamma (M -
   m) / s` make both the same.
+
+  Args:
+    weights: Weights of the file by name; is changed.
+    backbone: The backbone that they are for.
   """
   normalizations = (blocks.FrozenNormalization, blocks.GroupNormalization)
   for layer in backbone.layers:

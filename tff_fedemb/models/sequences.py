@@ -20,6 +20,7 @@ _CONV1D = ((32, 5), (64, 5), (64, 3))
 
 
 def _check_shape(shape: tuple[int, ...], axes: str, name: str) -> None:
+  """Raises FieldError of a shape that has not just these axes."""
   if len(shape) != axes.count(",") + 1:
     raise errors.FieldError(
       "image_shape", f"be ({axes}) for backbone {name}", tuple(shape)

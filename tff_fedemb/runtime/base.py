@@ -48,9 +48,11 @@ class Runtime(abc.ABC):
 
   @property
   def _is_in_fork(self) -> bool:
+    """Whether this process is a fork of the one that made the runtime."""
     return os.getpid() != self._process_id
 
   def _check_not_in_fork(self) -> None:
+    """Raises RuntimeError in a fork, where a call would wait for ever."""
     if self._is_in_fork:
       raise RuntimeError(
         "a runtime must be used in the process that created it, found a fork of"
@@ -142,7 +144,14 @@ def count_cores() -> int:
 
 
 def check_initialized(process: _Process | None) -> _Process:
-  """Returns a runtime's process; a `RuntimeError` if it has none."""
+  """Returns a runtime's process.
+
+  Args:
+    process: The process, or `None` before `initialize` and after `close`.
+
+  Raises:
+    RuntimeError: If there is none.
+  """
   if process is None:
     raise RuntimeError(
       "initialize must be called first, found a runtime without a process."
@@ -151,7 +160,14 @@ def check_initialized(process: _Process | None) -> _Process:
 
 
 def check_client_ids(client_ids: Sequence[str]) -> list[str]:
-  """Returns the ids as a list of `str`; raises `TypeError` if they are not."""
+  """Returns client ids as a list of `str`.
+
+  Args:
+    client_ids: A sequence or an array of strings.
+
+  Raises:
+    TypeError: If it is anything else, for example one string or a generator.
+  """
   # A generator could be read only once, and a set has no order.
   is_sequence = isinstance(client_ids, (Sequence, np.ndarray))
   if isinstance(client_ids, (str, bytes)):
@@ -164,12 +180,20 @@ def check_client_ids(client_ids: Sequence[str]) -> list[str]:
 
 
 def copy_arrays(leaves: Sequence[Any]) -> list[Any]:
-  """Copies the arrays among the leaves of a structure."""
+  """Copies the arrays among the leaves of a structure.
+
+  Args:
+    leaves: Arrays, NumPy scalars and bytes.
+  """
   return [x.copy() if isinstance(x, np.ndarray) else x for x in leaves]
 
 
 def make_read_only(leaves: Sequence[Any]) -> None:
-  """Keeps the leaves of a state from being changed in place."""
+  """Keeps the leaves of a state from being changed in place.
+
+  Args:
+    leaves: Arrays, which are marked, and other leaves, which cannot change.
+  """
   for leaf in leaves:
     if isinstance(leaf, np.ndarray):
       leaf.flags.writeable = False
@@ -177,6 +201,9 @@ def make_read_only(leaves: Sequence[Any]) -> None:
 
 def check_process(process: tff.templates.IterativeProcess) -> None:
   """Checks what the process takes, and that TensorFlow alone can run it.
+
+  Args:
+    process: A process that a runtime is about to compile.
 
   Raises:
     errors.FieldError: If it calls Python functions.

@@ -7,6 +7,7 @@ _LONGEST_CAUSE = 300
 
 
 def _shorten(text: str, length: int) -> str:
+  """Cuts a long text, and says how long it was."""
   if len(text) <= length:
     return text
   return f"{text[:length]}... ({len(text)} characters)"
@@ -51,6 +52,7 @@ class ClientError(RuntimeError):
 
 
 def _restore_client_error(client_id: str, message: str) -> ClientError:
+  """Makes an error again that was pickled."""
   error = ClientError.__new__(ClientError)
   RuntimeError.__init__(error, message)
   error.client_id = client_id

@@ -43,7 +43,7 @@ def _tensor_names(binding: Any, *, role: str) -> list[str]:
 
 
 def _node_of(tensor: str) -> str:
-  """The name of the node that a tensor, or a control input, comes from."""
+  """Returns the node of a tensor or of a control input, by their names."""
   return tensor.removeprefix("^").partition(":")[0]
 
 
@@ -173,7 +173,11 @@ def add_to_graph(
 
 
 def leaf_types(type_spec: tff.Type) -> list[tff.TensorType]:
-  """Returns the types of a type's tensors, in the order of its leaves."""
+  """Returns the types of a type's tensors, in the order of its leaves.
+
+  Args:
+    type_spec: Tensors and structures of them, at the server or not.
+  """
   if isinstance(type_spec, tff.FederatedType):
     type_spec = type_spec.member
   return tff.structure.flatten(type_spec)

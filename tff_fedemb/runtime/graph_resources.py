@@ -78,8 +78,11 @@ def _find_kept(nodes: Iterable[Any], functions: frozenset[str]) -> list[Any]:
 def check_without_python(computation: tff.Computation) -> None:
   """Refuses a computation that calls Python functions.
 
+  Args:
+    computation: Any part of a process.
+
   Raises:
-    errors.FieldError: If it does.
+    errors.FieldError: If it calls one; the error names the operation.
   """
   proto = tff.framework.serialize_computation(computation)
   content = proto.SerializeToString()

@@ -92,7 +92,13 @@ def import_graph(
   results: Sequence[str],
   needs_own_session: bool = False,
 ) -> RunnableGraph:
-  """Returns a graph of a definition, with tensors by their names."""
+  """Makes a graph of its definition.
+
+  Args:
+    graph_def: The definition.
+    arguments, results: Names of the tensors to feed and to fetch.
+    needs_own_session: See `RunnableGraph`.
+  """
   graph = tf.Graph()
   with graph.as_default():
     tf.graph_util.import_graph_def(graph_def, name="")
@@ -105,7 +111,14 @@ def import_graph(
 
 
 def origin_of(tensor: tf.Tensor) -> tf.Tensor:
-  """Follows a tensor back through operations that do nothing to it."""
+  """Follows a tensor back through identities.
+
+  Args:
+    tensor: A tensor of a graph.
+
+  Returns:
+    The tensor that it is a copy of, possibly itself.
+  """
   while tensor.op.type == "Identity" and not tensor.op.control_inputs:
     (tensor,) = tensor.op.inputs
   return tensor

@@ -239,6 +239,7 @@ class InProcessRuntime(base.Runtime):
     return self._flat_state(base.copy_arrays(leaves))
 
   def _flat_state(self, leaves: Sequence[Any]) -> FlatState:
+    """Makes a state of its leaves, which are marked read-only."""
     state = FlatState(leaves)
     state.type_spec = self._state_type
     # Structures made of it have the same arrays.
@@ -246,6 +247,7 @@ class InProcessRuntime(base.Runtime):
     return state
 
   def _check_state(self, state: FlatState) -> None:
+    """Raises TypeError of anything but a state of the compiled process."""
     base.check_initialized(self._process)
     if not isinstance(state, FlatState):
       raise TypeError(
@@ -264,6 +266,7 @@ class InProcessRuntime(base.Runtime):
       self._close_sessions()
 
   def _close_sessions(self) -> None:
+    """Forgets the process, and ends its threads and sessions."""
     if self._process is not None:
       self._process = None
       self._fold.close()

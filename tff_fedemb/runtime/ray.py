@@ -194,6 +194,7 @@ class RayRuntime(in_process.InProcessRuntime):
 
 
 def _describe(chunks: Sequence[Sequence[str]]) -> str:
+  """Names chunks by their first client, whose id may be long."""
   first, *others = itertools.chain.from_iterable(chunks)
   more = f" and {len(others)} more" if others else ""
   return f"the chunk of client {first[:80]!r}{more}"

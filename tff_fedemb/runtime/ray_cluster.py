@@ -92,6 +92,7 @@ class Cluster:
       raise
 
   def _join(self, config: runtime_lib.RuntimeConfig) -> None:
+    """Connects to the cluster at the address, or starts one here."""
     options: dict[str, Any] = {
       "log_to_driver": False,
       "logging_level": logging.CRITICAL,
@@ -276,6 +277,7 @@ class Cluster:
 
 
 def _call(cores: int, function: Callable[[Any], Any], chunk: Any) -> Any:
+  """Applies a function in a worker, on its own cores."""
   # Before TensorFlow computes anything there.
   os.environ["TF_NUM_INTRAOP_THREADS"] = str(cores)
   os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"

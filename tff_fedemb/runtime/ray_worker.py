@@ -45,6 +45,7 @@ _folds: dict[str, list[client_fold.ClientFold]] = {}
 
 
 def _open_folds(setup: Setup) -> list[client_fold.ClientFold]:
+  """Checks this machine, and makes a fold for each thread."""
   for name, path in setup.paths.items():
     if not os.path.exists(path):
       raise errors.FieldError(

@@ -52,6 +52,7 @@ class TffRuntime(base.Runtime):
     atexit.register(self.close)
 
   def _call(self, computation: tff.Computation, *arguments: Any) -> Any:
+    """Runs a computation in the worker."""
     self._check_not_in_fork()
     if self._context is None:
       raise RuntimeError("the runtime must be open, found it closed.")
@@ -85,6 +86,7 @@ class TffRuntime(base.Runtime):
     return self._read_only(new_state), metrics
 
   def _read_only(self, state: Any) -> Any:
+    """Marks the arrays of a state as read-only, and returns it."""
     process = base.check_initialized(self._process)
     state_type = process.initialize.type_signature.result
     base.make_read_only(computation_graph.flatten(state, state_type))

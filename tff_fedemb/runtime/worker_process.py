@@ -84,6 +84,8 @@ def _exit_on_signal(signal_number: int, frame: Any) -> None:
 
 @functools.cache
 def _register(process_id: int) -> None:
+  """Ends the workers of a process at its exit; done once for each process."""
+
   def end_own_worker():
     # A forked child inherits the registration, but the workers are not its own.
     if os.getpid() == process_id:
@@ -121,6 +123,7 @@ def _drop_default_context(tff: Any) -> None:
 
 
 def _ignore_gone_worker(hook: Callable[[Any], object], unraisable: Any) -> None:
+  """Hides the error of ending a worker that has ended; a hook of Python."""
   # Ctrl-C may have ended the worker that TFF sends a signal to.
   if not isinstance(unraisable.exc_value, ProcessLookupError):
     hook(unraisable)
