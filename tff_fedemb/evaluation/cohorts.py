@@ -46,9 +46,13 @@ class Cohort:
       must = f"have {_LEAST} classes or more"
       raise errors.FieldError("cohort", must, len(sizes))
     unit = pairs.normalize(np.asarray(embeddings))
-    order = np.argsort(classes, kind="stable")
-    starts = np.cumsum(sizes) - sizes
-    self.means = pairs.normalize(np.add.reduceat(unit[order], starts))
+    sizes = np.bincount(classes)
+    if len(sizes) < _LEAST:
+      must = f"have {_LEAST} classes or more"
+      raise errors.FieldError("cohort", must, len(sizes))
+    by_class = unit[np.argsort(classes, kind="stable")]
+    sums = np.add.reduceat(by_class, np.cumsum(sizes) - sizes)
+    self.means = pairs.normalize(sums)
     self._count = min(_NUM_NEAREST, len(self.means) - 2)
 
   def offsets(self, probes: np.ndarray) -> np.ndarray:
@@ -77,8 +81,9 @@ class Cohort:
     """
     similarities = probes @ self.means.T
     similarities[np.arange(len(probes)), classes] = -np.inf
-    nearest = np.partition(similarities, -self._count - 1, axis=1)
-    nearest = np.sort(nearest[:, -self._count - 1 :], axis=1)
+    first = -self._count - 1
+    nearest = np.partition(similarities, first, axis=1)[:, first:]
+    nearest = np.sort(nearest, axis=1)
     total = nearest[:, 1:].sum(axis=1)
     least = nearest[:, 1]
     # Where one of the nearest is left out, the next one is in its place.

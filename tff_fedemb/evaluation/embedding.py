@@ -11,6 +11,7 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import pipelines
 
+_MAX_BATCH = 256
 _PIXELS_OF_BATCH = 32 * 224 * 224
 
 
@@ -69,7 +70,8 @@ def batch_size(image_shape: tuple[int, ...]) -> int:
     image_shape: Height, width and channels. The number is 256 for up to 79
       pixels a side, and 32 for 224 pixels.
   """
-  return max(1, min(256, _PIXELS_OF_BATCH // math.prod(image_shape[:-1])))
+  num_pixels = math.prod(image_shape[:-1])
+  return max(1, min(_MAX_BATCH, _PIXELS_OF_BATCH // num_pixels))
 
 
 def create_embedder(

@@ -214,7 +214,8 @@ def _measure_point(
   if threshold is None:
     return None, None, None
   found = measured.false_positive_rate(threshold, size)
-  low, high = (float(f"{x:.4g}") for x in (found.low, found.high))
+  low = float(f"{found.low:.4g}")
+  high = float(f"{found.high:.4g}")
   return _round_up(threshold), low, high
 
 
@@ -324,7 +325,8 @@ def _find_certain(
     probes = _find_probes(tried, min(high, 1.0), (1 + confidence) / 2)
     return _bound_rate(tried, probes, certainty) > rate
 
-  tried = np.geomspace(min(curve["fpir"]), rate, _NUM_TRIED).tolist()
+  smallest = min(curve["fpir"])
+  tried = np.geomspace(smallest, rate, _NUM_TRIED).tolist()
   count = bisect.bisect_left(tried, True, key=is_above)
   if not count:
     return math.nan
@@ -341,10 +343,11 @@ def _bound_rate(rate: float, probes: float, level: float) -> float:
 
 def _find_probes(rate: float, high: float, level: float) -> float:
   """How many probes have that bound of a rate."""
-  log_probes = optimize.brentq(
-    lambda x: _bound_rate(rate, math.exp(x), level) - high, -12.0, 30.0
-  )
-  return math.exp(log_probes)
+
+  def miss(log_probes: float) -> float:
+    return _bound_rate(rate, math.exp(log_probes), level) - high
+
+  return math.exp(optimize.brentq(miss, -12.0, 30.0))
 
 
 def _interpolate(

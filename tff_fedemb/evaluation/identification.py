@@ -260,7 +260,8 @@ class Identification:
     # Leaves each class out in turn: its probes, and its identity for others.
     parts = less[np.minimum(counts, self.num_classes - 2)] * self.weights
     reached = counts[events["probe"]]
-    change = less[np.minimum(reached, self.num_classes - 2)] - less[reached - 1]
+    change = less[np.minimum(reached, self.num_classes - 2)]
+    change -= less[reached - 1]
     change *= self.weights[events["probe"]]
     rest = (
       parts.sum()
@@ -269,9 +270,9 @@ class Identification:
     )
     rate = self._rate(float(whole.sum()), rest)
     factor = size / measured
-    return Rate(
-      min(rate.value * factor, 1.0), rate.low, min(rate.high * factor, 1.0)
-    )
+    value = min(rate.value * factor, 1.0)
+    high = min(rate.high * factor, 1.0)
+    return Rate(value, rate.low, high)
 
   def false_negative_rates(self, uses: Sequence[Operation]) -> list[Rate]:
     """FNIR: the share of enrolled people's probes that are not found.
@@ -299,7 +300,8 @@ class Identification:
       np.add.at(found, self.classes[rows], weights * whole[ranks])
       parts = weights * less[np.minimum(ranks, count - 2)]
       np.add.at(kept, self.classes[rows], parts)
-      change += better.T @ (weights * less[np.maximum(ranks - 1, 0)] - parts)
+      promoted = weights * less[np.maximum(ranks - 1, 0)]
+      change += better.T @ (promoted - parts)
     # Leaves a class out, both its probes and its identity.
     rest = (count - 1) / count - (kept.sum(axis=0) - kept + change)
     values = 1 - found.sum(axis=0)
@@ -319,7 +321,8 @@ class Identification:
     rates = self._rates(size)
     wanted = np.geomspace(rates[0], rates[-1], num_points)
     chosen = np.unique(np.searchsorted(rates, wanted))
-    thresholds = np.unique(self._events["similarity"][chosen])[::-1].tolist()
+    ascending = np.unique(self._events["similarity"][chosen]).tolist()
+    thresholds = ascending[::-1]
     missed = self.false_negative_rates([Operation(size, t) for t in thresholds])
     points = []
     for threshold, fnir in zip(thresholds, missed, strict=True):
@@ -338,7 +341,8 @@ class Identification:
     for rows, best, mates in self.blocks():
       own = self.classes[rows]
       is_mate = self._is_mate[rows]
-      nearest = np.where(best.max(axis=1) >= mates, best.argmax(axis=1), own)
+      is_mistaken = best.max(axis=1) >= mates
+      nearest = np.where(is_mistaken, best.argmax(axis=1), own)
       np.add.at(taken, (own[is_mate], nearest[is_mate]), 1)
     return taken
 
@@ -346,7 +350,8 @@ class Identification:
     """A rate and its interval, from the counts without each class."""
     count = self.num_classes
     without = rest * count / (count - 1)
-    variance = (count - 1) / count * np.sum((without - without.mean()) ** 2)
+    deviations = without - without.mean()
+    variance = (count - 1) / count * np.sum(deviations**2)
     # Sums are exact but for rounding.
     value = min(max(round(value, 12), 0.0), 1.0)
     # Uses the interval for as many independent probes as there are classes.
@@ -354,11 +359,14 @@ class Identification:
     if variance and value not in (0.0, 1.0):
       probes = value * (1 - value) / variance
     hits = value * probes
+    misses = probes - hits
     alpha = (1 - CONFIDENCE) / 2
-    low, high = stats.beta.ppf(
-      [alpha, 1 - alpha], [hits, hits + 1], [probes - hits + 1, probes - hits]
-    ).tolist()
-    return Rate(value, low if value else 0.0, high if value < 1 else 1.0)
+    low, high = 0.0, 1.0
+    if value > 0:
+      low = float(stats.beta.ppf(alpha, hits, misses + 1))
+    if value < 1:
+      high = float(stats.beta.ppf(1 - alpha, hits + 1, misses))
+    return Rate(value, low, high)
 
 
 def find_threshold(
@@ -409,7 +417,8 @@ def _choose(labels: np.ndarray, images: int) -> tuple[np.ndarray, np.ndarray]:
     labels[order], return_inverse=True, return_counts=True
   )
   kept = counts[classes] > images
-  return order[kept], np.unique(classes[kept], return_inverse=True)[1]
+  _, renumbered = np.unique(classes[kept], return_inverse=True)
+  return order[kept], renumbered
 
 
 @functools.lru_cache(maxsize=64)

@@ -40,7 +40,8 @@ def normalize(embeddings: np.ndarray) -> np.ndarray:
   """
   embeddings = embeddings.astype(np.float64)
   # The squares of large components would overflow, those of tiny ones vanish.
-  largest = np.max(np.abs(embeddings), axis=-1, keepdims=True, initial=0.0)
+  sizes = np.abs(embeddings)
+  largest = np.max(sizes, axis=-1, keepdims=True, initial=0.0)
   embeddings /= np.where(largest > 0, largest, 1.0)
   norms = np.linalg.norm(embeddings, axis=-1, keepdims=True)
   embeddings /= np.where(norms > 0, norms, 1.0)
@@ -144,9 +145,9 @@ class Steps:
       negatives, positives: Numbers of pairs at each level, `[n]`.
     """
     order = np.argsort(-levels)
-    return cls(
-      levels[order], np.cumsum(negatives[order]), np.cumsum(positives[order])
-    )
+    accepted_negatives = np.cumsum(negatives[order])
+    accepted_positives = np.cumsum(positives[order])
+    return cls(levels[order], accepted_negatives, accepted_positives)
 
   def num_within(self, false_accept_rate: float | np.ndarray) -> np.ndarray:
     """Returns how many steps stay within a rate.
@@ -187,9 +188,12 @@ class Steps:
   def equal_error_rate(self) -> float:
     """Returns where both rates are the same, on the line between two steps."""
     step = self.crossing()
+    # Before the first step, nothing is accepted.
+    excess = np.append(-1.0, self._excess())
     rates = self.accepted_negatives / self.accepted_negatives[-1]
-    before = (rates[step - 1], self._excess()[step - 1]) if step else (0, -1)
-    (low, below), (high, above) = before, (rates[step], self._excess()[step])
+    rates = np.append(0.0, rates)
+    below, above = excess[step : step + 2]
+    low, high = rates[step : step + 2]
     return float(low + (high - low) * below / (below - above))
 
   def auc(self) -> float:
@@ -253,10 +257,13 @@ def count_pairs(
   coarse = Steps.from_counts(edges[filled], found[0], found[1])
 
   refined = np.zeros(_NUM_BINS, bool)
-  thresholds = [_threshold_bin(coarse, bins, f) for f in false_accept_rates]
-  refined[[index for index in thresholds if index >= 0]] = True
+  for rate in false_accept_rates:
+    threshold = _threshold_bin(coarse, bins, rate)
+    if threshold >= 0:
+      refined[threshold] = True
   if with_crossing:
-    refined[bins.index(coarse.levels[[coarse.crossing()]])] = True
+    crossing = coarse.levels[[coarse.crossing()]]
+    refined[bins.index(crossing)] = True
   mixed = np.all(counts, axis=0)
   if np.sum(counts[:, mixed]) <= _MAX_REFINED_PAIRS:
     refined |= mixed
@@ -272,9 +279,8 @@ def count_pairs(
   tied = np.where(refined, 0.0, counts)
   unknown = np.dot(tied[0], tied[1])
   total = float(images.num_positives) * images.num_negatives
-  return PairCounts(
-    steps, float(0.5 * unknown / total), accepts[:, 0], accepts[:, 1]
-  )
+  bound = float(0.5 * unknown / total)
+  return PairCounts(steps, bound, accepts[:, 0], accepts[:, 1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -334,7 +340,9 @@ def _second_pass(
   repeats: tuple[list[np.ndarray], ...] = ([], [])
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
   # Skips most pairs, which lie below every bin that is asked for.
-  asked = np.flatnonzero(refined)[:1].tolist() + [cut + 1 for cut in cuts]
+  asked = np.flatnonzero(refined)[:1].tolist()
+  for cut in cuts:
+    asked.append(cut + 1)
   lowest = min(asked, default=_NUM_BINS)
   floor = bins.lowest + bins.width * lowest if lowest else -np.inf
   for rows, columns, levels, is_negative, is_positive in images.blocks():
@@ -350,7 +358,8 @@ def _second_pass(
       values[kind].append(different)
       repeats[kind].append(times)
       for cut, accept in zip(cuts, accepts, strict=True):
-        row, column = np.divmod(wanted[index > cut], levels.shape[1])
+        accepted = wanted[index > cut]
+        row, column = np.divmod(accepted, levels.shape[1])
         np.add.at(accept[kind, rows], row, 1)
         np.add.at(accept[kind, columns], column, 1)
 

@@ -104,7 +104,8 @@ def _d_prime(images: pairs.Images) -> float | None:
     variances.append(max(square - mean**2, 0.0))
   if sum(variances) < _SMALLEST_VARIANCE:
     return None
-  return float((means[0] - means[1]) / np.sqrt(np.mean(variances)))
+  deviation = np.sqrt(np.mean(variances))
+  return float((means[0] - means[1]) / deviation)
 
 
 def _sum_pairs(some: np.ndarray) -> np.ndarray:
@@ -112,8 +113,10 @@ def _sum_pairs(some: np.ndarray) -> np.ndarray:
   lengths = np.sum(some**2, axis=1)
   # Both products have the same sum of squares.
   products = some.T @ some if len(some) > some.shape[1] else some @ some.T
-  sums = np.array([np.sum(some.sum(axis=0) ** 2), np.sum(products**2)])
-  return (sums - [lengths.sum(), np.sum(lengths**2)]) / 2
+  total = some.sum(axis=0)
+  sums = np.array([np.sum(total**2), np.sum(products**2)])
+  of_one = [np.sum(lengths), np.sum(lengths**2)]
+  return (sums - of_one) / 2
 
 
 def _rank(images: pairs.Images) -> dict[str, float]:
@@ -132,15 +135,19 @@ def _rank(images: pairs.Images) -> dict[str, float]:
       is_own = classes[some, np.newaxis] == classes
       # Twice the level on the grid, plus one for another class, which so comes
       # first where levels tie.
-      keys = 2 * np.rint((embeddings[some] / pairs.GRID_STEP) @ embeddings.T)
+      levels = (embeddings[some] / pairs.GRID_STEP) @ embeddings.T
+      keys = 2 * np.rint(levels)
       keys += ~is_own
       keys[np.arange(len(some)), some] = -np.inf
-      best = np.where(is_own, keys, -np.inf).max(axis=1, keepdims=True)
+      own = np.where(is_own, keys, -np.inf)
+      best = own.max(axis=1, keepdims=True)
       ranks = 1 + np.sum(keys > best, axis=1)
       wanted = others[some]
       most = wanted.max()
-      nearest = np.sort(np.partition(-keys, most - 1)[:, :most])
-      is_right = (nearest % 2 == 0) & (np.arange(most) < wanted[:, np.newaxis])
+      nearest = np.partition(-keys, most - 1)[:, :most]
+      nearest.sort()
+      is_right = nearest % 2 == 0
+      is_right &= np.arange(most) < wanted[:, np.newaxis]
       hits = np.cumsum(is_right, axis=1)
       precision = hits / np.arange(1, most + 1)
       found.append(

@@ -29,12 +29,14 @@ class Similarities:
       labels: `[n]` class of each image.
     """
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    unit = (embeddings / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+    unit = embeddings / np.where(norms > 0, norms, 1.0)
+    unit = unit.astype(np.float32)
     self._labels = labels
     self._cosines = np.clip(unit @ unit.T, -1.0, 1.0)
     # An image is not its own neighbour.
     np.fill_diagonal(self._cosines, -np.inf)
-    upper = np.triu(np.ones(self._cosines.shape, bool), k=1)
+    every = np.ones(self._cosines.shape, bool)
+    upper = np.triu(every, k=1)
     self._same = upper & (labels[:, None] == labels[None])
     self._different = upper & ~self._same
 
@@ -58,7 +60,10 @@ class Similarities:
     cosines = self._cosines[row]
     order = np.argsort(-cosines, kind="stable")
     nearest = order[: min(count, len(cosines) - 1)]
-    return [Pair(row, int(other), float(cosines[other])) for other in nearest]
+    pairs = []
+    for other in nearest.tolist():
+      pairs.append(Pair(row, other, float(cosines[other])))
+    return pairs
 
   def is_nearest_right(self) -> np.ndarray:
     """Whether the nearest image is of the same class, bool `[n]`.
@@ -97,9 +102,11 @@ class Similarities:
     scores = np.where(wanted, scores, -np.inf)
     pairs: list[Pair] = []
     while len(pairs) < count:
-      first, second = map(int, divmod(int(scores.argmax()), len(scores)))
+      first, second = divmod(int(scores.argmax()), len(scores))
       if scores[first, second] == -np.inf:
         break
-      pairs.append(Pair(first, second, float(self._cosines[first, second])))
-      scores[[first, second], :] = scores[:, [first, second]] = -np.inf
+      cosine = float(self._cosines[first, second])
+      pairs.append(Pair(first, second, cosine))
+      scores[[first, second], :] = -np.inf
+      scores[:, [first, second]] = -np.inf
     return pairs

@@ -302,7 +302,8 @@ class Comparison:
     recall = self._steps.recall(rate)
     deviation = self._delete_one(rate, is_class=True)
     if deviation is not None and recall in (0.0, 1.0):
-      share = float(1 - (_ERROR / 2) ** (1 / np.sum(sizes > 1)))
+      num_classes = np.sum(sizes > 1)
+      share = float(1 - (_ERROR / 2) ** (1 / num_classes))
       return (0.0, share) if recall == 0 else (1 - share, 1.0)
     reach = stats.t.ppf(1 - _ERROR / 2, len(sizes) - 1)
     return _around(recall, reach, deviation)
@@ -314,8 +315,8 @@ class Comparison:
   ) -> tuple[float, float]:
     """The delete-one-image jackknife's interval for all images found."""
     # Drawn without replacement, a larger sample leaves less open.
-    left_open = np.sqrt(max(1 - len(self._images.classes) / num_found, 0.0))
-    reach = stats.norm.ppf(1 - _ERROR / 2) * left_open
+    share_left = 1 - len(self._images.classes) / num_found
+    reach = stats.norm.ppf(1 - _ERROR / 2) * np.sqrt(max(share_left, 0.0))
     deviation = self._delete_one(rate, is_class=False)
     return _around(self._steps.recall(rate), reach, deviation)
 
@@ -405,7 +406,8 @@ def _prepare(embeddings: Any, labels: Any) -> tuple[pairs.Images, int]:
     raise errors.FieldError("labels", must, list(labels.shape))
   arrays.check_complete("labels", labels)
   embeddings = embeddings.astype(np.float64)
-  num_broken = int(np.sum(~np.isfinite(embeddings).all(axis=1)))
+  is_finite = np.isfinite(embeddings).all(axis=1)
+  num_broken = int(np.sum(~is_finite))
   if num_broken:
     found = f"NaN or infinity in {num_broken:,} of {len(embeddings):,}"
     raise errors.FieldError("embeddings", "be finite", found)
@@ -433,7 +435,8 @@ def _roc(steps: pairs.Steps) -> _RocCurve:
 
 def _shares(accepted: np.ndarray, chosen: np.ndarray) -> tuple[float, ...]:
   """Shares of all pairs that are accepted before some of the steps."""
-  return tuple((np.append(0, accepted)[chosen] / accepted[-1]).tolist())
+  shares = np.append(0, accepted)[chosen] / accepted[-1]
+  return tuple(shares.tolist())
 
 
 def _around(
@@ -441,4 +444,6 @@ def _around(
 ) -> tuple[float, float]:
   """Returns recall +- reach deviations, in [0, 1]; all of it without any."""
   reach = 1.0 if deviation is None else reach * deviation
-  return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
+  low = max(recall - reach, 0.0)
+  high = min(recall + reach, 1.0)
+  return float(low), float(high)
