@@ -121,12 +121,7 @@ def measure(
       compared=identification.MEAN,
       normalized=normalized,
     )
-    rows = {}
-    for size in sizes:
-      row = [_measure_point(measured, rate, size) for rate in RATES]
-      if all(threshold is None for threshold, _, _ in row):
-        break
-      rows[size] = row
+    rows = _measure_rows(measured, sizes)
     by_images.append(_describe(measured, images, rows))
     if not normalized:
       with_runner_up.append(_measure_runner_up(measured, images))
@@ -147,6 +142,19 @@ def measure(
       "by_images": by_runner_up,
     }
   return curve
+
+
+def _measure_rows(
+  measured: identification.Identification, sizes: Sequence[int]
+) -> dict[int, list[_Point]]:
+  """Points at all rates by size, up to the last size that has any."""
+  rows = {}
+  for size in sizes:
+    row = [_measure_point(measured, rate, size) for rate in RATES]
+    if all(threshold is None for threshold, _, _ in row):
+      break
+    rows[size] = row
+  return rows
 
 
 def _describe(

@@ -243,14 +243,7 @@ def count_pairs(
     with_crossing: Whether the equal error rate must be exact.
   """
   bins = _Bins.spanning(images.embeddings)
-  counts = np.zeros((2, _NUM_BINS), np.int64)
-  for _, _, levels, is_negative, is_positive in images.blocks():
-    # Reuses the memory of the block, which is faster than new memory.
-    index = bins.index(levels, out=levels)
-    for kind, mask in enumerate((is_negative, is_positive)):
-      if mask is not None or kind == 0:
-        chosen = index.ravel() if mask is None else index[mask]
-        counts[kind] += np.bincount(chosen, minlength=_NUM_BINS)
+  counts = _first_pass(images, bins)
   edges = bins.lowest + bins.width * np.arange(_NUM_BINS)
   filled = np.any(counts, axis=0)
   found = counts[:, filled]
@@ -326,6 +319,19 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
   if step == len(coarse.levels):
     return -1
   return int(bins.index(coarse.levels[[step]])[0])
+
+
+def _first_pass(images: Images, bins: _Bins) -> np.ndarray:
+  """Counts negatives and positives in each bin, `[2, bins]`."""
+  counts = np.zeros((2, _NUM_BINS), np.int64)
+  for _, _, levels, is_negative, is_positive in images.blocks():
+    # Reuses the memory of the block, which is faster than new memory.
+    index = bins.index(levels, out=levels)
+    for kind, mask in enumerate((is_negative, is_positive)):
+      if mask is not None or kind == 0:
+        chosen = index.ravel() if mask is None else index[mask]
+        counts[kind] += np.bincount(chosen, minlength=_NUM_BINS)
+  return counts
 
 
 def _second_pass(

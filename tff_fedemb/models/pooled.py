@@ -44,6 +44,16 @@ def _resize(
   return [tf.keras.layers.Resizing(side, side, interpolation=method)]
 
 
+def _check_sides(image_shape: tuple[int, ...], min_side: int) -> None:
+  """Raises FieldError of images that are too small."""
+  if len(image_shape) != 3 or min(image_shape[:2]) < min_side:
+    raise errors.FieldError(
+      "image_shape",
+      f"be (height, width, channels) with height and width at least {min_side}",
+      tuple(image_shape),
+    )
+
+
 def create_pooled(
   image_shape: tuple[int, int, int],
   *,
@@ -77,13 +87,7 @@ def create_pooled(
   Raises:
     errors.FieldError: If the images are too small.
   """
-  min_side = 2 ** len(convolutions)
-  if len(image_shape) != 3 or min(image_shape[:2]) < min_side:
-    raise errors.FieldError(
-      "image_shape",
-      f"be (height, width, channels) with height and width at least {min_side}",
-      tuple(image_shape),
-    )
+  _check_sides(image_shape, 2 ** len(convolutions))
   keras = tf.keras.layers
   layers = [
     *_resize(image_shape, side),

@@ -161,12 +161,7 @@ def _match(
     )
 
   pretrained_normalization.add_weights(weights, backbone)
-  for name, variable in variables.items():
-    value = weights.get(name)
-    if value is None:
-      continue
-    if variable.shape == (*value.shape[:2], 1, *value.shape[3:]):
-      weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
+  _sum_colours(variables, weights)
   names_in_file = _find_names(backbone, variables, weights)
   by_name = bool(names_in_file)
   if not by_name:
@@ -194,6 +189,16 @@ def _match(
       fail(f"with {name} that is not all finite numbers")
     values[name] = value.astype(np.float32)
   return values
+
+
+def _sum_colours(variables: Mapping[str, Any], weights: Weights) -> None:
+  """Sums kernels of images in colour, where a backbone has grey ones."""
+  for name, variable in variables.items():
+    value = weights.get(name)
+    if value is None:
+      continue
+    if variable.shape == (*value.shape[:2], 1, *value.shape[3:]):
+      weights[name] = value.sum(axis=2, keepdims=True, dtype=np.float32)
 
 
 def _find_names(

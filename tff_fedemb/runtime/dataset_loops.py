@@ -6,7 +6,7 @@ many times as long as a small model's training. The body of a loop is prepared
 once, with the rest of the graph. The numbers are the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -47,6 +47,32 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
   output_shapes = reduction.attr["output_shapes"].list.shape
   output_types = reduction.attr["output_types"].list.type
   state_specs = list(map(tf.TensorSpec, output_shapes, output_types))
+  loop = _build_loop(function.signature.name, element_spec, state_specs)
+  graph = tf.Graph()
+  with graph.as_default():
+    dataset_spec = tf.TensorSpec([], tf.variant)
+    captured_specs = specs[num_states + num_elements :]
+    arguments = []
+    for spec in [dataset_spec, *state_specs, *captured_specs]:
+      arguments.append(tf.compat.v1.placeholder(spec.dtype, spec.shape))
+    tf.function(loop, autograph=False)(*arguments)
+  return graph.as_graph_def()
+
+
+def _build_loop(
+  name: str,
+  element_spec: tuple[tf.TensorSpec, ...],
+  state_specs: Sequence[tf.TensorSpec],
+) -> Callable[..., Sequence[tf.Tensor]]:
+  """Makes a function of a data set, states and captured tensors.
+
+  Args:
+    name: Name of the reduction's function.
+    element_spec: The tensors of an element.
+    state_specs: The tensors of the state.
+  """
+  num_states = len(state_specs)
+  shapes = [spec.shape for spec in state_specs]
 
   def loop(dataset: tf.Tensor, *arguments: tf.Tensor) -> Sequence[tf.Tensor]:
     captured = arguments[num_states:]
@@ -56,14 +82,13 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
       results = tf.raw_ops.StatefulPartitionedCall(
         args=[*states, *element.get_value(), *captured],
         Tout=[spec.dtype for spec in state_specs],
-        f=function.signature.name,
+        f=name,
       )
       # Like a reduction, read no element while the last one is in use.
       with tf.control_dependencies(results):
         following = iterator.get_next_as_optional()
       return following, *map(tf.ensure_shape, results, shapes)
 
-    shapes = [spec.shape for spec in state_specs]
     _, *results = tf.while_loop(
       lambda element, *_: element.has_value(),
       step,
@@ -76,17 +101,8 @@ def _trace_loop(reduction: Any, function: Any) -> Any:
     )
     return results
 
-  graph = tf.Graph()
-  with graph.as_default():
-    dataset_spec = tf.TensorSpec([], tf.variant)
-    captured_specs = specs[num_states + num_elements :]
-    arguments = [
-      tf.compat.v1.placeholder(spec.dtype, spec.shape)
-      for spec in [dataset_spec, *state_specs, *captured_specs]
-    ]
-    loop.__name__ = _NAME
-    tf.function(loop, autograph=False)(*arguments)
-  return graph.as_graph_def()
+  loop.__name__ = _NAME
+  return loop
 
 
 def _replace(reduction: Any, library: Any) -> None:
