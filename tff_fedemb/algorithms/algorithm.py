@@ -29,7 +29,7 @@ class Algorithm(config.Config, abc.ABC):
 
   Attributes:
     is_private: Whether a mechanism aggregates the updates of virtual clients.
-      Pooled data need none, and nobody is protected.
+      Algorithms on pooled data have none, and protect no user.
     backbone: Maps images to embeddings; what a run releases.
     head: Maps embeddings to classes, in training.
     local: Local training on a client.
@@ -119,7 +119,8 @@ class Algorithm(config.Config, abc.ABC):
       num_classes: Number of classes that training tells apart, over all users;
         needed for a global head.
       seed: Seed of the heads and of the order of the examples.
-      wrap_client_update_fn: Puts something around the client's computation.
+      wrap_client_update_fn: Replaces the client's computation by another one,
+        which may call it.
 
     Returns:
       A learning process whose model weights are the backbone's followed by the

@@ -1,10 +1,10 @@
 """Centralized training on pooled data: the non-private upper baseline.
 
 Xu et al. 2023, section 4 ("Centralized"). Expressed as a learning process, so
-that it runs on the same runtimes, checkpoints and metrics: a round is a single
-client whose data are the pooled examples of the users of that round, trained
-by mini-batch SGD on backbone and global head, and the server takes its result
-as it is.
+that it runs with the same runtimes, checkpoints and metrics: a round is a
+single client. Its data are the pooled examples of the users of that round. It
+trains backbone and global head by mini-batch SGD, and the server takes its
+result unchanged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Contrastive training of a backbone, which looks at no labels.
+"""Contrastive training of a backbone, without labels.
 
 Chen et al. 2020, "A Simple Framework for Contrastive Learning of Visual
 Representations" (SimCLR), section 2: a step changes each image of a batch at
 random in two ways, and each of the two views has to tell the other from all
-other views of the batch. There is no projection behind the embedding: what is
-compared in training is what verification compares, the cosines of embeddings.
+other views of the batch. There is no projection behind the embedding: training
+compares cosines of embeddings, as verification does.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class FedEmb(algorithm.Algorithm):
     embedding_dim: int,
     seed: Any,
   ):
-    # One row for each class, in the order in which they come.
+    # One row for each class, in the order of its first example.
     classes, rows = tf.unique(labels)
     weights = self.head.initialize(
       tf.size(classes), embedding_dim, seed=seed, class_ids=classes

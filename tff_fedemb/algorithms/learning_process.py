@@ -66,8 +66,8 @@ def reject_non_finite(
     The delta, and the client's summands of the metrics, by name; examples of a
     rejected client are not counted.
   """
-  # The norm, not the elements alone: clipping divides by it, and a norm that
-  # overflows would turn a finite update into NaNs and lose the whole round.
+  # Clipping divides by the norm: one that overflows would turn a finite update
+  # into NaNs, and lose the whole round.
   is_finite = tf.math.is_finite(tf.linalg.global_norm(update.delta))
   # An elementwise choice would hold two more copies of the model.
   delta = tf.cond(
@@ -201,8 +201,8 @@ def create_unset_backbone(
 
   def create_zeros(next_creator: Callable[..., Any], **arguments):
     shape, dtype = arguments["shape"], arguments["dtype"]
-    # Keras hands over these for a layer's weights; anything else, say the state
-    # of a generator of random numbers, is left as it is.
+    # Keras passes these for a layer's weights. Other variables, say the state
+    # of a random number generator, are left as they are.
     if callable(arguments["initial_value"]) and None not in (shape, dtype):
       # TensorFlow would fold zeros to a constant, and hold a model for ever.
       arguments["initial_value"] = lambda: tf.raw_ops.Empty(

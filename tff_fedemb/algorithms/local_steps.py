@@ -79,8 +79,8 @@ def client_seed(
   """Derives the seed of a client in a round, int64 `[2]`.
 
   Clients have no number of their own inside a federated computation, so the
-  seed depends on the labels they hold. That makes it a function of private
-  data, like everything else that the clipped update is computed from.
+  seed depends on the labels they hold. It is a function of private data then,
+  like everything else that the clipped update is computed from.
 
   Args:
     seed: Seed of the run.
@@ -95,7 +95,7 @@ def client_seed(
 
 
 def _shuffle(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-  """A random order of so many rows."""
+  """Returns a random order of rows, `[number]`."""
   # `index_shuffle` would take longer than a step of a small model.
   return tf.random.experimental.stateless_shuffle(tf.range(number), seed)
 

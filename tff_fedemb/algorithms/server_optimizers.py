@@ -34,7 +34,7 @@ class ServerOptimizer(config.Config, abc.ABC):
   def workload(self, noise_objective: str) -> strategy.Workload:
     """Returns how models follow from the rounds' sums.
 
-    Models are prefix sums, unless the optimizer is linear and says more.
+    Models are prefix sums of updates, unless a linear optimizer says more.
 
     Args:
       noise_objective: See `Workload`.
@@ -93,5 +93,5 @@ class Yogi(ServerOptimizer):
 SERVER_OPTIMIZERS: registry.Registry[ServerOptimizer] = registry.Registry(
   ServerOptimizer, {"sgd": SgdMomentum, "adam": Adam, "yogi": Yogi}
 )
-# It is used where the user does not choose one.
+# The optimizer of a run that does not choose one.
 DEFAULT = "sgd"

@@ -1,12 +1,12 @@
-"""How much an image looks like anybody: its nearest classes among others.
+"""Normalizes similarities by a cohort of other classes.
 
-A probe that is similar to many is similar to some of a gallery, too. Its score
-is its similarity less half the mean with the nearest classes of a cohort, which
-are people who are not asked for: the test normalization of Auckenthaler, Carey
-and Lloyd-Thomas ("Score Normalization for Text-Independent Speaker Verification
-Systems", Digital Signal Processing 2000), without the division by a deviation,
-and with the nearest of the cohort alone, as adaptive normalization has it. It
-does not change who is most similar.
+A probe that is similar to many people is similar to some of a gallery, too. Its
+score is its similarity less half its mean similarity with the nearest classes
+of a cohort, people who are not in the gallery: the test normalization of
+Auckenthaler, Carey and Lloyd-Thomas ("Score Normalization for Text-Independent
+Speaker Verification Systems", Digital Signal Processing 2000), without the
+division by a deviation, and with the nearest of the cohort alone, as in
+adaptive normalization. It does not change which identity is most similar.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from tff_fedemb import errors
 from tff_fedemb.evaluation import pairs
 
-# Both are chosen by what 100 characters of Omniglot are found by.
+# Both were chosen on 100 characters of Omniglot.
 _NUM_NEAREST = 5
 _WEIGHT = 0.5
 _LEAST = 3

@@ -304,7 +304,7 @@ def _choose_score(
 
 
 def _compared(curve: Mapping[str, Any], images: float) -> str:
-  """Whether the mean or the nearest of so many images counts."""
+  """Whether a gallery is compared by the mean or by the nearest image."""
   depths = [part["images"] for part in curve["by_images"]]
   if len(depths) == 1 and images > depths[0]:
     # Nothing is known of a mean.
@@ -344,13 +344,13 @@ def _find_certain(
 
 
 def _bound_rate(rate: float, probes: float, level: float) -> float:
-  """The largest rate that so many probes do not exclude, at a level."""
+  """Upper bound of a rate that was measured on independent probes."""
   hits = rate * probes
   return float(stats.beta.ppf(level, hits + 1, probes - hits))
 
 
 def _find_probes(rate: float, high: float, level: float) -> float:
-  """How many probes have that bound of a rate."""
+  """Finds the number of probes whose upper bound of a rate is `high`."""
 
   def miss(log_probes: float) -> float:
     return _bound_rate(rate, math.exp(log_probes), level) - high

@@ -92,7 +92,8 @@ class Identification:
     enrolled: Rows of the images that are enrolled, `[num_classes, images]`.
     classes: Class of each image that is compared, by number, `[n]`.
     weights: Weight of each image as a stranger's, `[n]`; their sum is one.
-    mate_weights: The same, of those that are not enrolled as somebody's.
+    mate_weights: Weight of each image as a probe of its own identity, `[n]`; 0
+      if it is enrolled. Their sum is one.
   """
 
   def __init__(
@@ -213,7 +214,7 @@ class Identification:
     return ranks
 
   def _rates(self, size: int) -> np.ndarray:
-    """FPIR at the similarity of each event, ascending."""
+    """Returns FPIR at the similarity of each event, ascending."""
     if size != self._last_rates[0]:
       steps = np.diff(_accepted(self.num_classes - 1, size))[self._ranks]
       steps *= self.weights[self._events["probe"]]
@@ -239,7 +240,7 @@ class Identification:
     )
 
   def false_positive_rate(self, threshold: float, size: int) -> Rate:
-    """FPIR: the share of strangers' probes that are taken for somebody.
+    """Measures FPIR: the share of strangers' probes that are accepted.
 
     A gallery of more identities than `largest_size`, L, is not measured.
     FPIR(N) rises with N and is concave, so FPIR(L) is a lower bound and N / L
@@ -275,7 +276,7 @@ class Identification:
     return Rate(value, rate.low, high)
 
   def false_negative_rates(self, uses: Sequence[Operation]) -> list[Rate]:
-    """FNIR: the share of enrolled people's probes that are not found.
+    """Measures FNIR: the share of enrolled people's probes that are not found.
 
     Probes are the images that are not enrolled. An identity as similar as the
     right one counts as more similar.

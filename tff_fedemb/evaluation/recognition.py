@@ -78,7 +78,7 @@ def _measure(
   labels: np.ndarray,
   images: int,
 ) -> Recognition:
-  """Measures galleries with so many images of each identity."""
+  """Measures galleries with `images` images of each identity."""
   measured = identification.Identification(
     embeddings,
     labels,

@@ -1,10 +1,11 @@
-"""Thresholds for a similarity that the runner-up counts against.
+"""Thresholds for a score that subtracts a share of the runner-up.
 
-A probe that is similar to many is similar to some of a gallery, too. Its score
-is its similarity with the most similar identity less a share of that with the
-next one: the gallery is a cohort of its own, as in `cohorts`, and nobody else
-is needed. It does not change who is most similar. In galleries of some fifty
-identities and more it finds more of the enrolled at the same strangers.
+A probe that is similar to many people is similar to some of a gallery, too. Its
+score is its similarity with the most similar identity less a share of its
+similarity with the next one. The gallery is its own cohort then, so the score
+needs no other people, unlike `cohorts`. It does not change which identity is
+most similar. In galleries of some fifty identities and more it finds more
+enrolled people at the same rate of accepted strangers.
 
 Rates are means over random galleries of the held-out classes, whose other
 classes are strangers.
@@ -17,7 +18,7 @@ import numpy as np
 
 from tff_fedemb.evaluation import identification
 
-# Chosen by what galleries of 30 to 100 characters of Omniglot find.
+# Chosen on galleries of 30 to 100 characters of Omniglot.
 WEIGHT = 0.4
 _SIZES = (50, 100, 200, 500, 1000)
 # Share of the classes in the largest gallery: the others are strangers.
@@ -35,8 +36,8 @@ class Thresholds:
   Attributes:
     thresholds: For each rate, the smallest score at which no more strangers
       are accepted; `None` if accepting the highest one is too much.
-    gain: Share of the enrolled people's probes that are found more than by the
-      similarity alone at the same rates, the mean over rates.
+    gain: Share of the enrolled people's probes that this score finds beyond
+      those that the similarity alone finds at the same rates; mean over rates.
   """
 
   thresholds: list[float | None]
@@ -102,14 +103,18 @@ class _Galleries:
       score = first - WEIGHT * second
       of_strangers = np.stack([score, measured.weights[chosen]])
       self._strangers.append(of_strangers[:, ~is_mate])
-      # A probe that is taken for somebody else is found at no threshold.
+      # A probe most similar to another identity is found at no threshold.
       alone = np.where(mates > first, mates, -np.inf)
       score = alone - WEIGHT * first
       of_mates = np.stack([score, alone, measured.mate_weights[chosen]])
       self._mates.append(of_mates[:, is_mate])
 
   def measure(self, rates: Sequence[float]) -> Thresholds:
-    """Returns the thresholds, and what they find more."""
+    """Returns the thresholds and their gain.
+
+    Args:
+      rates: Shares of strangers' probes to accept.
+    """
     strangers = np.concatenate(self._strangers, axis=1)
     mates = np.concatenate(self._mates, axis=1)
     scores, weights = strangers[:, np.argsort(-strangers[0])]

@@ -153,9 +153,9 @@ def num_groups(num_channels: int) -> int:
 class FrozenNormalization(tf.keras.layers.BatchNormalization):
   """Batch normalisation by constants: an affine map of each channel.
 
-  Mean and variance are those that a pretrained network came with, in training
-  too, so that an image is treated alike whatever other images are with it. They
-  are not trained. Scale and offset are.
+  Mean and variance are those of a pretrained network, in training too, so that
+  other images of a batch do not matter. They are not trained; scale and offset
+  are.
   """
 
   def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:

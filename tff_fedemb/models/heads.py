@@ -46,11 +46,11 @@ def _random_rows(
 class Head(config.Config, abc.ABC):
   """Makes and applies the weights of a classification head."""
 
-  # Whether clients train the weights. If not, nobody sends them either: who
-  # needs them makes them.
+  # Whether clients train the weights. If not, they are never sent: server and
+  # clients make them where they need them.
   is_trained: ClassVar[bool] = True
-  # Whether the first weight has a row for each class, of which only the
-  # direction counts: a mean of the class's embeddings is one.
+  # Whether the first weight has a row for each class whose length does not
+  # count, so that it can start as a mean of the class's embeddings.
   has_prototypes: ClassVar[bool] = False
 
   @abc.abstractmethod
@@ -171,7 +171,7 @@ class ScaledCosineHead(Head):
     return self.scale
 
   def _add_margin(self, cosines: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Makes training harder than inference, if the head does that."""
+    """Lowers the cosines `[batch, K]` of the true classes in training."""
     return cosines
 
 

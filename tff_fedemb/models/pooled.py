@@ -1,6 +1,6 @@
 """Backbones of pooled convolutions, for small grey images.
 
-LeNet is that of LeCun et al. 1998 as Xu et al. 2023 have it.
+LeNet is the variant of LeCun et al. 1998 in Xu et al. 2023.
 
 ConvNet has less than a quarter of its weights: noise grows with the square root
 of the number of weights that are noised. With tanh, which is bounded, it learns
@@ -38,7 +38,7 @@ def _resize(
   """Layers that make images square of a side, none if they are already."""
   if side is None or tuple(image_shape[:2]) == (side, side):
     return []
-  # Each new pixel of a smaller image is the mean of those that it stands for.
+  # Each pixel of a smaller image is the mean of the pixels it replaces.
   is_smaller = min(image_shape[:2]) > side
   method = "area" if is_smaller else "bilinear"
   return [tf.keras.layers.Resizing(side, side, interpolation=method)]

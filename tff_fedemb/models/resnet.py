@@ -7,10 +7,10 @@ pretrained network had them; every scale starts at 1, so that pretrained
 convolutions are at work from the first step.
 
 Convolutions have the names, kernels and biases of
-`tf.keras.applications.ResNet50`, and strides and padding are its own. So is the
-treatment of pixels: blue before green before red, less ImageNet's mean colour,
-not scaled. Its ImageNet weights fit; weights trained from scratch do not care,
-because the first normalisation takes the scale out again.
+`tf.keras.applications.ResNet50`, and the same strides and padding. Pixels are
+treated alike as well: blue before green before red, less ImageNet's mean
+colour, not scaled. So its ImageNet weights fit. The scale does not matter to
+training from scratch, because the first normalisation removes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contract between a training program and whatever executes its rounds.
+"""The contract between a training program and the executor of its rounds.
 
 A learning process says what happens in a round; a runtime makes it happen. The
 program needs two calls, `initialize(process)` and `next(state, client_ids)`,
@@ -29,8 +29,8 @@ class Runtime(abc.ABC):
   checkpoint, an evaluation or a look at the weights. It is never changed in
   place.
 
-  A runtime belongs to the process that created it: a fork of that process has
-  none of the threads that it waits for.
+  A runtime belongs to the process that created it: a fork of that process lacks
+  the threads that a round waits for.
 
   Attributes:
     skipped_clients: The clients that the last round left out, in its order, and
@@ -43,7 +43,7 @@ class Runtime(abc.ABC):
   server_seconds: float = 0.0
 
   def __init__(self) -> None:
-    """Remembers whose runtime it is."""
+    """Remembers the process that creates the runtime."""
     self._process_id = os.getpid()
 
   @property
@@ -60,11 +60,12 @@ class Runtime(abc.ABC):
       )
 
   def require_paths(self, paths: Mapping[str, str]) -> None:  # noqa: B027
-    """Says what clients read, for runtimes on other machines to look for.
+    """Names what clients read, for runtimes on other machines to check.
+
+    Call it before `initialize`.
 
     Args:
-      paths: Files and directories by the name of the setting they are from; to
-        be given before `initialize`.
+      paths: Files and directories, by the name of their setting.
     """
 
   @abc.abstractmethod

@@ -1,12 +1,12 @@
 """Gives each run of a graph resources of its own, as TFF does.
 
-A session keeps tables, queues and variables by their names, for all that it
-runs: one client would find what another has left, or the server what it left
-in the round before. Then one client's data would change another's update, and
-no bound on the latter would bound what the former changes. Variables and tables
+A session keeps tables, queues and variables by their names for all its runs: a
+client would find what another client left, or the server what it left in the
+round before. Then one client's data would change another's update, and a bound
+on one update would not bound a client's influence. Variables and tables
 are made anonymous here: each run of their node, also in a loop over clients,
 makes one that ends with the run. A graph with anything else that a session
-might keep needs a session for each run, as TFF has it.
+might keep needs a session for each run, as in TFF.
 """
 
 from collections.abc import Iterable

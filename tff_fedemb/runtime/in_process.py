@@ -34,9 +34,9 @@ from tff_fedemb.runtime import graph_session
 from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import secure_sums
 
-# The sessions optimize the graphs once they know the devices. Having TFF do it
-# as well folds whatever is constant, and a zero per parameter is: with 25
-# million parameters that took 3 s and 900 MB for the life of the process.
+# The sessions optimize the graphs once they know the devices. If TFF did it as
+# well, it would fold constants, among them a zero for each parameter: with 25
+# million parameters that took 3 s, and 900 MB for the life of the process.
 _UNOPTIMIZED = tf.compat.v1.ConfigProto()
 _UNOPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
 
@@ -63,15 +63,15 @@ class InProcessRuntime(base.Runtime):
   Clients run on the GPUs that TensorFlow sees, one at a time on each if not
   told otherwise. With several, each session is bound to one of them.
 
-  A round with a client that fails either fails with it or skips it. What is
-  skipped is not added to the sum, which the aggregator goes on to divide by the
+  A round with a client that fails either fails with it or skips it. A skipped
+  client is not added to the sum, which the aggregator still divides by the
   number of clients that it expects: to the mechanism it is a client that has
-  been taken out (the zero-out relation), so that sensitivity and guarantee are
-  those of a round in which nobody failed. (An aggregator that counts the
-  clients itself takes the mean of those that are left.) Metrics of the round
-  are those of the clients that are left; `skipped_clients` tells of the others.
-  Skipped are failures that the client itself brings about: neither memory that
-  ran out, which may be another client's doing, nor errors in Python.
+  been taken out (the zero-out relation), so sensitivity and guarantee are those
+  of a round without failures. (An aggregator that counts the clients itself
+  takes the mean of those that are left.) Metrics of the round are those of the
+  clients that are left; `skipped_clients` lists the others. Only failures that
+  the client itself causes are skipped: neither memory that ran out, which other
+  clients may have used, nor errors in Python.
 
   Secure sums are simulated, see `secure_sums`: of the clients that are left, if
   they are as many as `secure_sum_threshold` asks for; else the round fails.
@@ -95,8 +95,8 @@ class InProcessRuntime(base.Runtime):
       errors.FieldError: If the processor lacks the precision.
     """
     super().__init__()
-    # Asks the driver alone. A list of logical devices would start TensorFlow,
-    # with all of the GPUs' memory and with threads of the process's own.
+    # This asks the driver alone. A list of logical devices would start
+    # TensorFlow, which takes all of the GPUs' memory and starts threads.
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     precision.check_precision(config.compute_precision)
     os.environ.update(precision.environment(config.compute_precision))

@@ -44,7 +44,7 @@ def import_ray() -> Any:
   Raises:
     errors.FieldError: If it is not installed.
   """
-  # Nothing is to be told to anyone about who uses Ray.
+  # Ray must not report its use to anyone.
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   # Ray would look for a head that is gone for a minute.
   os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
@@ -110,7 +110,7 @@ class Cluster:
         "num_cpus": cores,
         "include_dashboard": False,
         "_temp_dir": self._directory.name,
-        # Workers of Ray's own that nobody asks for.
+        # Without these, Ray starts workers that are not needed.
         "_system_config": {
           "enable_worker_prestart": False,
           "enable_metrics_collection": False,
@@ -127,7 +127,7 @@ class Cluster:
         address or "a Ray of this machine",
       ):
         if address is not None and address != "auto":
-          # Ray would end the program where it finds nobody.
+          # Ray would end the program if no head answers.
           host, _, port = address.rpartition(":")
           socket.create_connection((host, int(port)), timeout=10).close()
         self.ray.init(address=address or "local", **options)

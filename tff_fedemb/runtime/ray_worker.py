@@ -1,9 +1,9 @@
 """Trains chunks of a round's clients on the machines of a Ray cluster.
 
-A chunk is trained and added up by one thread, in the order of its clients,
-whatever else the worker does. Nothing here is random, and nothing of one chunk
-is kept for the next: a chunk gives the same bits wherever, and however often,
-it runs.
+One thread trains a chunk and adds it up, in the order of its clients,
+independently of the worker's other threads. Nothing here is random, and no
+state passes from one chunk to the next, so a chunk gives the same bits
+wherever, and however often, it runs.
 """
 
 from collections.abc import Mapping, Sequence

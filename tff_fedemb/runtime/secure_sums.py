@@ -2,10 +2,10 @@
 
 Secure aggregation (Bonawitz et al. 2017, "Practical Secure Aggregation for
 Privacy-Preserving Machine Learning") shows the server a round's sum of integers
-and no summand, if enough of the round's clients last until its end. In one
-process nobody is kept from looking: here the sum is computed in the clear, with
-its bounds, its modulus and its threshold, so that a process that is made for
-secure sums does what it would do with them.
+and no summand, if enough of the round's clients last until its end. One process
+cannot hide summands from itself: here the sum is computed in the clear, with
+its bounds, its modulus and its threshold, so that a process made for secure
+sums gives the same results as with them.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 
-# For reports of whatever uses them.
+# How reports describe secure sums.
 SIMULATED = "simulated, not cryptographic"
 # TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
 MAX_BITWIDTH = 62
