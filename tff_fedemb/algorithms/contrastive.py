@@ -49,7 +49,8 @@ class OtherViews(heads.Head):
     directions = tf.math.l2_normalize(embeddings, axis=1)
     cosines = tf.linalg.matmul(directions, directions, transpose_b=True)
     # A view is not asked to find itself.
-    itself = tf.fill([tf.shape(cosines)[0]], cosines.dtype.min)
+    num_views = tf.shape(cosines)[0]
+    itself = tf.fill([num_views], cosines.dtype.min)
     return tf.linalg.set_diag(cosines / self.temperature, itself)
 
 

@@ -62,12 +62,15 @@ def gather_examples(
   if limit:
     order = _shuffle(tf.size(labels), client_seed(seed, round_num, labels))
     rows = tf.sort(order[:limit])
-    images, labels = tf.gather(images, rows), tf.gather(labels, rows)
+    images = tf.gather(images, rows)
+    labels = tf.gather(labels, rows)
   num_skipped = tf.constant(0, tf.int64)
   if config.decode_images is not None and config.skip_unreadable:
     rows = encoded_images.readable_rows(images, config.decode_images)
-    num_skipped = tf.size(labels, tf.int64) - tf.size(rows, tf.int64)
-    images, labels = tf.gather(images, rows), tf.gather(labels, rows)
+    num_examples = tf.size(labels, tf.int64)
+    num_skipped = num_examples - tf.size(rows, tf.int64)
+    images = tf.gather(images, rows)
+    labels = tf.gather(labels, rows)
   if config.turned_classes:
     images, labels = augmentation_lib.add_turned_classes(images, labels)
   return LocalExamples(images, labels, num_skipped)
@@ -87,11 +90,11 @@ def client_seed(
     round_num: The round, int32 scalar.
     labels: The client's labels `[n]`.
   """
-  fingerprint = tf.strings.to_hash_bucket_fast(
-    tf.io.serialize_tensor(labels), 2**31 - 1
-  )
-  of_round = [tf.constant(seed, tf.int64), tf.cast(round_num, tf.int64)]
-  return _fold_in(tf.stack(of_round), fingerprint)
+  content = tf.io.serialize_tensor(labels)
+  fingerprint = tf.strings.to_hash_bucket_fast(content, 2**31 - 1)
+  of_run = tf.constant(seed, tf.int64)
+  of_round = tf.stack([of_run, tf.cast(round_num, tf.int64)])
+  return _fold_in(of_round, fingerprint)
 
 
 def _shuffle(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -217,22 +220,25 @@ class _Client:
     """Losses of the head `[b]`, and the number of images that it gets right."""
     logits = self.head.logits(weights, embeddings, labels=labels)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    is_correct = tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
+    chosen = tf.argmax(logits, axis=1)
+    is_correct = tf.equal(chosen, tf.cast(labels, tf.int64))
     return losses, tf.math.count_nonzero(is_correct)
 
   @_convert_loops
   def imprint(self, rows: tf.Tensor) -> tf.Tensor:
     """Returns rows, each the mean direction of its class in some batches."""
-    steps = self.config.head_imprint_steps
+    has_any = self.batches.num_examples > 0
+    num_steps = tf.where(has_any, self.config.head_imprint_steps, 0)
     sums = tf.zeros_like(rows)
-    for step in tf.range(tf.where(self.batches.num_examples > 0, steps, 0)):
+    for step in tf.range(num_steps):
       embeddings, labels = self.embed_before_epochs(step)
       directions = tf.math.l2_normalize(embeddings, axis=1)
       sums += tf.math.unsorted_segment_sum(
         directions, labels, tf.shape(rows)[0]
       )
     norms = tf.norm(sums, axis=1, keepdims=True)
-    return tf.where(norms > 0, tf.math.divide_no_nan(sums, norms), rows)
+    directions = tf.math.divide_no_nan(sums, norms)
+    return tf.where(norms > 0, directions, rows)
 
   @_convert_loops
   def embed_first(self, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -236,12 +236,10 @@ class ArcFaceHead(ScaledCosineHead):
   def _add_margin(self, cosines: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     # The gradient of the square root is infinite at a sine of zero.
     sines = tf.sqrt(tf.maximum(1.0 - tf.square(cosines), 1e-6))
-    shifted = cosines * math.cos(self.margin) - sines * math.sin(self.margin)
-    with_margin = tf.where(
-      cosines > -math.cos(self.margin),
-      shifted,
-      cosines - self.margin * math.sin(self.margin),
-    )
+    cosine, sine = math.cos(self.margin), math.sin(self.margin)
+    shifted = cosines * cosine - sines * sine
+    beyond = cosines - self.margin * sine
+    with_margin = tf.where(cosines > -cosine, shifted, beyond)
     is_true = tf.one_hot(
       labels, tf.shape(cosines)[1], on_value=True, off_value=False
     )
@@ -261,13 +259,16 @@ def draw_class_codes(class_ids: tf.Tensor, embedding_dim: int) -> tf.Tensor:
     Unit vectors `[K, embedding_dim]`, float32: normalised Gaussian ones.
   """
   steps = tf.range(1, embedding_dim + 1, dtype=tf.int64)
-  steps = tf.bitcast(steps, tf.uint64) * tf.constant(split_mix.GAMMA, tf.uint64)
+  gamma = tf.constant(split_mix.GAMMA, tf.uint64)
+  steps = tf.bitcast(steps, tf.uint64) * gamma
   starts = split_mix.mix(tf.bitcast(class_ids, tf.uint64))
   bits = split_mix.mix(starts[:, tf.newaxis] + steps)
   # Two uniform numbers of 32 bits, by Box and Muller to a Gaussian one.
   first = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))
-  second = tf.bitwise.bitwise_and(bits, tf.constant(2**32 - 1, tf.uint64))
-  radii = tf.sqrt(-2.0 * tf.math.log((tf.cast(first, tf.float32) + 1) / 2**32))
+  lower = tf.constant(2**32 - 1, tf.uint64)
+  second = tf.bitwise.bitwise_and(bits, lower)
+  uniform = (tf.cast(first, tf.float32) + 1) / 2**32
+  radii = tf.sqrt(-2.0 * tf.math.log(uniform))
   angles = 2.0 * math.pi * tf.cast(second, tf.float32) / 2**32
   return tf.math.l2_normalize(radii * tf.cos(angles), axis=1)
 

@@ -144,7 +144,8 @@ def load_pretrained(
 
 def _layers(names: Iterable[str]) -> list[str]:
   """Names of the layers of weights, each once, in order."""
-  return list(dict.fromkeys(name.partition("/")[0] for name in names))
+  layers = [name.partition("/")[0] for name in names]
+  return list(dict.fromkeys(layers))
 
 
 def _match(

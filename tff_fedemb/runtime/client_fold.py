@@ -282,7 +282,8 @@ class ClientFold:
         casting="unsafe",
       )
 
-    total, summand = leaf.reshape(-1), np.asarray(addend).reshape(-1)
+    total = leaf.reshape(-1)
+    summand = np.asarray(addend).reshape(-1)
     if leaf.size < _LARGE_SUM:
       add(slice(None))
       return

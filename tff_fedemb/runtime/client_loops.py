@@ -146,7 +146,9 @@ def loop_over_updates(
   with graph.as_default():
     before = _placeholders(of_sum)
     updates = _placeholders(accumulate.arguments[num_leaves:], leading=[None])
-    num_updates = tf.shape(updates[0])[0] if updates else tf.constant(0)
+    num_updates = tf.constant(0)
+    if updates:
+      num_updates = tf.shape(updates[0])[0]
 
     def add(index: tf.Tensor, *sums: tf.Tensor):
       results = computation_graph.add_to_graph(

@@ -156,11 +156,10 @@ def add_to_graph(
       side effects that its results do not need.
     arguments: Tensors of the default graph.
   """
-  fed = {
-    # Has the body of a loop capture what is outside of it.
-    tensor.name: tf.identity(argument)
-    for tensor, argument in zip(added.arguments, arguments, strict=True)
-  }
+  fed = {}
+  for tensor, argument in zip(added.arguments, arguments, strict=True):
+    # The identity has the body of a loop capture what is outside of it.
+    fed[tensor.name] = tf.identity(argument)
   names = [tensor.name for tensor in added.results]
   results = tf.graph_util.import_graph_def(
     added.graph.as_graph_def(),
@@ -201,7 +200,10 @@ def flatten(structure: Any, type_spec: tff.Type) -> list[np.ndarray]:
   except TypeError as error:
     raise ValueError(str(error)) from error
   leaves = dict(zip(tree.flatten(places), found, strict=True))
-  return [_check_leaf(leaves[i], types[i]) for i in range(len(types))]
+  checked = []
+  for place, leaf_type in enumerate(types):
+    checked.append(_check_leaf(leaves[place], leaf_type))
+  return checked
 
 
 def _check_leaf(value: Any, type_spec: tff.TensorType) -> np.ndarray:

@@ -4,7 +4,7 @@ Sessions run clients, here and on other machines, without TFF, which a worker
 need not import.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import itertools
 import threading
@@ -73,8 +73,10 @@ class RunnableGraph:
       ValueError: If there are more or fewer values than arguments.
     """
     feeds = dict(zip(self.arguments, values, strict=True))
+    fetched: Iterator[Any] = iter(())
     try:
-      fetched = iter(session.run(self._fetches, feeds) if self._fetches else ())
+      if self._fetches:
+        fetched = iter(session.run(self._fetches, feeds))
     except UnicodeDecodeError as error:
       # Messages may quote the data that an operation cannot read, and with
       # bytes that are no text Python cannot read the message either.
@@ -124,6 +126,10 @@ def origin_of(tensor: tf.Tensor) -> tf.Tensor:
   return tensor
 
 
+# A session, and the graph that it was opened for.
+_Opened = tuple[RunnableGraph, tf.compat.v1.Session]
+
+
 class SessionPool:
   """Sessions of a computation for some threads, opened as they are needed.
 
@@ -164,8 +170,8 @@ class SessionPool:
       rewrites.auto_mixed_precision_onednn_bfloat16 = rewrites.ON
     self._graphs = graphs
     self._lock = threading.Lock()
-    self._idle: list[tuple[RunnableGraph, tf.compat.v1.Session]] = []
-    self._opened: list[tuple[RunnableGraph, tf.compat.v1.Session]] = []
+    self._idle: list[_Opened] = []
+    self._opened: list[_Opened] = []
 
   def __call__(self, *arguments: Sequence[Any]) -> list[Any]:
     """Runs the computation in a session that is free.

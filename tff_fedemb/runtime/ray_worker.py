@@ -104,4 +104,8 @@ def fold_chunks(
 
   with futures.ThreadPoolExecutor(setup.num_threads) as threads:
     folded = list(threads.map(fold_one, _folds[key], chunks))
-  return [[facts for _, facts in folded], *(leaves for leaves, _ in folded)]
+  facts, sums = [], []
+  for leaves, of_chunk in folded:
+    facts.append(of_chunk)
+    sums.append(leaves)
+  return [facts, *sums]

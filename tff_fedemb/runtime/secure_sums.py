@@ -65,7 +65,8 @@ class SecureSums:
     Args:
       update: The leaves of the client's work.
     """
-    return list(update[: self.num_simple]), list(update[self.num_simple :])
+    simple = update[: self.num_simple]
+    return list(simple), list(update[self.num_simple :])
 
   def check(self, update: Sequence[Any]) -> None:
     """Checks what a client, or some of one call, are about to send.
@@ -81,7 +82,8 @@ class SecureSums:
     for summand, bound in zip(summands, self.max_inputs, strict=True):
       if bound is None or not np.size(summand):
         continue
-      low, high = int(np.min(summand)), int(np.max(summand))
+      low = int(np.min(summand))
+      high = int(np.max(summand))
       if low < 0 or high > bound:
         raise tf.errors.InvalidArgumentError(
           None,
