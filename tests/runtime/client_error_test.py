@@ -8,15 +8,6 @@ from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import graph_session
 
 
-@pytest.fixture(scope="module")
-def skipping(process):
-  """A runtime that skips clients, and the initial state."""
-  with runtime.create_runtime(
-    "in_process", concurrent_clients=3, on_client_error="skip"
-  ) as started:
-    yield started, started.initialize(process)
-
-
 def _round(skipping, client_ids):
   """The mean, the number of clients, and the ids of those that were skipped."""
   started, state = skipping

@@ -14,6 +14,15 @@ def process():
   return builders.build_private_means()
 
 
+@pytest.fixture(scope="module")
+def skipping(process):
+  """A runtime that skips clients, and the initial state of its process."""
+  with runtime.create_runtime(
+    concurrent_clients=3, on_client_error="skip"
+  ) as started:
+    yield started, started.initialize(process)
+
+
 @pytest.fixture(name="reference", scope="module")
 def _reference() -> Iterator[base.Runtime]:
   """TFF's own runtime."""

@@ -44,13 +44,6 @@ def process():
   return builders.build_sums(_numbers, sum_fn=_sum_all)
 
 
-@pytest.fixture(scope="module")
-def skipping(process):
-  """A runtime that skips clients, and the initial state."""
-  with runtime.create_runtime(on_client_error="skip") as started:
-    yield started, started.initialize(process)
-
-
 def _round(skipping, client_ids):
   """The sums of a round, and the ids of the clients that were left out."""
   started, state = skipping
