@@ -57,7 +57,7 @@ class LocalTraining(config_lib.Config):
       row.
     epochs: Passes over a client's examples in a round.
     batch_size: Examples of a step; the last one of an epoch may have fewer.
-    max_examples_per_client: Examples that a virtual client uses at most in a
+    max_examples_per_client: Maximum number of examples of a virtual client in a
       round, drawn from twice as many, its users in turn; 0: all.
     turned_classes: Whether each image turned by 90, 180 and 270 degrees is a
       further example, of a class of its own.

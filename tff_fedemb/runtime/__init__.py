@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # A round may do this about a client whose computation fails.
 ON_CLIENT_ERROR = ("fail", "skip")
 
-# Runtimes that a field is for; one that is not here is for all of them.
+# Runtimes that a field is for. A field that is not here is for all of them.
 _TAKEN_BY = {
   "on_client_error": ("in_process", "ray", "tflite"),
   "compute_precision": ("in_process", "ray"),
@@ -51,7 +51,7 @@ OF_ROUNDS = (
 )
 
 
-# Module and class of each.
+# Module and class of each runtime.
 RUNTIMES: Mapping[str, tuple[str, str]] = types.MappingProxyType(
   {
     "in_process": ("tff_fedemb.runtime.in_process", "InProcessRuntime"),
@@ -68,10 +68,10 @@ class RuntimeConfig(config_lib.Config):
 
   Attributes:
     runtime: Runtime that executes the rounds.
-    concurrent_clients: Clients that run at a time [one per GPU, without any one
-      per core; with runtime tff two per core]; with runtime ray of each worker.
-      Fewer than cores have several cores each (runtime in_process), which suits
-      rounds of few, large clients.
+    concurrent_clients: Clients that run at a time [one per GPU, or per core
+      without a GPU; two per core with runtime tff]; of each worker with runtime
+      ray. If there are fewer clients than cores, each runs on several cores
+      (runtime in_process), which suits rounds of few, large clients.
     on_client_error: Reaction to a client whose data or training fails; fail
       ends the run, skip goes on without the client (not with runtime tff).
     secure_sum_threshold: Share of a round's clients that have to last until its
@@ -80,8 +80,8 @@ class RuntimeConfig(config_lib.Config):
     compute_precision: How clients multiply on a CPU, float32 or mixed_bfloat16,
       which is less precise, and faster on processors that have it (with runtime
       in_process or ray).
-    require_gpu: Whether to end the program, and say why, where no GPU can be
-      used. One that can be is used without this as well (by runtime
+    require_gpu: Whether to end the program, with the reason, if it can use no
+      GPU. A GPU that it can use is used without this as well (by runtime
       in_process).
     ray_address: With runtime ray, the cluster: HOST:PORT of its head, or auto
       on a machine of it [a Ray of this machine's cores, for this program].
@@ -134,7 +134,7 @@ class RuntimeConfig(config_lib.Config):
           f"be given with runtime {' or '.join(taken_by)}",
           f"runtime {self.runtime}",
         )
-    # TensorFlow is not to be imported before it is needed.
+    # Importing TensorFlow takes seconds, so it waits until it is needed.
     if self.require_gpu and not importlib.import_module(
       "tensorflow"
     ).config.list_physical_devices("GPU"):
@@ -158,11 +158,11 @@ class RuntimeConfig(config_lib.Config):
   def open_map(
     self,
   ) -> contextlib.AbstractContextManager[Callable[..., Iterator[Any]]]:
-    """Opens what applies a function to chunks of work that is no round.
+    """Opens a `map` for work other than rounds.
 
     Returns:
-      A context with `map`, or with one that runs on the cluster, where the
-      function is pickled; results are in the order of the chunks either way.
+      A context with Python's `map`, or with one that pickles its function and
+      runs on the cluster. Results are in the order of the chunks either way.
 
     Raises:
       errors.FieldError: If the runtime cannot do that, or as in `create`.
