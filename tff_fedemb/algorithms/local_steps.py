@@ -301,7 +301,7 @@ class _Client:
     """
     batches, config = self.batches, self.config
     variables = tuple(self.backbone.trainable_variables)
-    of_backbone = config.build_optimizer(1.0, self.learning_rate_factor)
+    of_backbone = config.build_optimizer(factor=self.learning_rate_factor)
     backbone_state = of_backbone.initialize(variables)
     loss_sum = tf.constant(0.0)
     num_correct = tf.constant(0, tf.int64)

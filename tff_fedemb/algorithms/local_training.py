@@ -120,15 +120,15 @@ class LocalTraining(config_lib.Config):
     return augmentation_lib.NUM_TURNS if self.turned_classes else 1
 
   def build_optimizer(
-    self, scale: float, factor: tf.Tensor
+    self, learning_rate_scale: float = 1.0, factor: float | tf.Tensor = 1.0
   ) -> tff.learning.optimizers.Optimizer:
     """Builds the client optimizer.
 
     Args:
-      scale: Multiplies the learning rate, 0 or more.
-      factor: Multiplies it as well; a float32 scalar of a `tf.function`.
+      learning_rate_scale: Multiplies the learning rate, 0 or more.
+      factor: Multiplies it as well; may be a float32 scalar of a `tf.function`.
     """
-    rate = self.learning_rate * scale * factor
+    rate = self.learning_rate * learning_rate_scale * factor
     if self.optimizer == "adam":
       return tff.learning.optimizers.build_adam(rate)
     momentum = self.momentum if self.optimizer == "sgdm" else None
@@ -140,7 +140,7 @@ class LocalTraining(config_lib.Config):
     Args:
       **options: Attributes of `ClientTraining`.
     """
-    return ClientTraining(**vars(self), **options)
+    return ClientTraining(**(vars(self) | options))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
