@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from scipy import optimize
-from scipy import stats
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import identification
@@ -331,7 +330,7 @@ def _find_certain(
     if np.isnan(high):
       return False
     probes = _find_probes(tried, min(high, 1.0), (1 + confidence) / 2)
-    return _bound_rate(tried, probes, certainty) > rate
+    return identification.bound_rate(tried, probes, certainty) > rate
 
   smallest = min(curve["fpir"])
   tried = np.geomspace(smallest, rate, _NUM_TRIED).tolist()
@@ -343,17 +342,12 @@ def _find_certain(
   return math.nan if np.isnan(threshold) else known
 
 
-def _bound_rate(rate: float, probes: float, level: float) -> float:
-  """Upper bound of a rate that was measured on independent probes."""
-  hits = rate * probes
-  return float(stats.beta.ppf(level, hits + 1, probes - hits))
-
-
 def _find_probes(rate: float, high: float, level: float) -> float:
   """Finds the number of probes whose upper bound of a rate is `high`."""
 
   def miss(log_probes: float) -> float:
-    return _bound_rate(rate, math.exp(log_probes), level) - high
+    probes = math.exp(log_probes)
+    return identification.bound_rate(rate, probes, level) - high
 
   return math.exp(optimize.brentq(miss, -12.0, 30.0))
 

@@ -145,7 +145,7 @@ class Identification:
     left = sizes - images_of_identity
     self.mate_weights = self._is_mate / (self.num_classes * left[classes])
     self._events = self._find_events()
-    # Caches the rates of the size that was asked for last.
+    # The last size that was asked for, and its rates.
     self._last_rates = 0, np.zeros([0])
 
   @property
@@ -309,21 +309,17 @@ class Identification:
     return list(map(self._rate, values.tolist(), rest.T))
 
   def det(self, size: int, num_points: int = 25) -> list[DetPoint]:
-    """Measures the detection error trade-off: FNIR(N, 1, T) over FPIR(N, T).
+    """Measures FNIR(N, 1, T) over FPIR(N, T), from the highest T down.
 
     Args:
       size: Identities of the gallery, N, at most `largest_size`.
-      num_points: Number of points, spread on the logarithm of FPIR; fewer where
-        similarities are equal.
-
-    Returns:
-      The points, from the highest threshold down.
+      num_points: Largest number of points, spread on the logarithm of FPIR.
     """
     rates = self._rates(size)
     wanted = np.geomspace(rates[0], rates[-1], num_points)
     chosen = np.unique(np.searchsorted(rates, wanted))
-    ascending = np.unique(self._events["similarity"][chosen]).tolist()
-    thresholds = ascending[::-1]
+    similarities = self._events["similarity"]
+    thresholds = np.unique(similarities[chosen])[::-1].tolist()
     missed = self.false_negative_rates([Operation(size, t) for t in thresholds])
     points = []
     for threshold, fnir in zip(thresholds, missed, strict=True):
@@ -360,14 +356,25 @@ class Identification:
     if variance and value not in (0.0, 1.0):
       probes = value * (1 - value) / variance
     hits = value * probes
-    misses = probes - hits
     alpha = (1 - CONFIDENCE) / 2
     low, high = 0.0, 1.0
     if value > 0:
-      low = float(stats.beta.ppf(alpha, hits, misses + 1))
+      low = float(stats.beta.ppf(alpha, hits, probes - hits + 1))
     if value < 1:
-      high = float(stats.beta.ppf(1 - alpha, hits + 1, misses))
+      high = bound_rate(value, probes, 1 - alpha)
     return Rate(value, low, high)
+
+
+def bound_rate(rate: float, probes: float, level: float) -> float:
+  """Returns Clopper and Pearson's upper bound of a rate.
+
+  Args:
+    rate: Share of probes, below 1.
+    probes: Number of independent probes that would have its variance.
+    level: Probability that the true rate is at most the bound.
+  """
+  hits = rate * probes
+  return float(stats.beta.ppf(level, hits + 1, probes - hits))
 
 
 def find_threshold(
@@ -437,8 +444,7 @@ def _found_by(uses: Sequence[Operation], others: int) -> np.ndarray:
     `[others + 1, uses]`, by c of 0 .. others.
   """
   counts = np.arange(others + 1)
-  shares = []
-  for use in uses:
-    cdf = stats.hypergeom.cdf(use.rank - 1, others, counts, use.size - 1)
-    shares.append(cdf)
-  return np.stack(shares, axis=1)
+  shares = np.empty([others + 1, len(uses)])
+  for column, use in zip(shares.T, uses, strict=True):
+    column[:] = stats.hypergeom.cdf(use.rank - 1, others, counts, use.size - 1)
+  return shares
