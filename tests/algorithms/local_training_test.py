@@ -191,6 +191,7 @@ def test_a_rate_that_falls_has_to_know_the_rounds():
   assert (training.batch_size, training.rounds) == (3, 7)
   assert training.skip_unreadable
   assert not training.two_views
+  assert training.resolve(two_views=True).rounds == 7
 
 
 def test_rates_are_multiplied_by_the_factor():
