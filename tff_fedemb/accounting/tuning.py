@@ -221,7 +221,8 @@ def create_report(
     )
     if_chosen_by_others = epsilon
     epsilon = math.inf
-    virtual = virtual and math.inf
+    if virtual is not None:
+      virtual = math.inf
   return report_lib.json_safe(
     {name: getattr(trial, name) for name in _OF_TRIAL}
     | {
