@@ -68,6 +68,8 @@ def test_json_there_and_back():
   assert _reread(spec) == spec
   with pytest.raises(errors.FieldError, match="turns must be a field of Run"):
     spec_lib.RunSpec.from_json(values | {"turns": 3})
+  with pytest.raises(errors.FieldError, match="task must be given"):
+    spec_lib.RunSpec.from_json({})
   values["algorithm"]["kind"] = "none such"
   with pytest.raises(errors.FieldError, match="algorithm must be one of"):
     spec_lib.RunSpec.from_json(values)

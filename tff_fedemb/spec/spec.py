@@ -269,12 +269,15 @@ class RunSpec(loop.TrainingConfig):
       task: Task in place of the one that the values name, if given.
 
     Raises:
-      errors.FieldError: If a value is out of its range, or the task's data are
-        in no file and it is not given.
+      errors.FieldError: If a value is missing or out of its range, or the
+        task's data are in no file and it is not given.
     """
     task_lib.load_tasks()
     fields = config.read_fields(cls, values)
-    spec = cls(**fields | ({"task": task} if task is not None else {}))
+    if task is not None:
+      fields["task"] = task
+    config.require_fields(cls, fields)
+    spec = cls(**fields)
     if isinstance(spec.task, task_lib.RecordedTask):
       spec.task.create()
     return spec
