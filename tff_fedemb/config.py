@@ -49,9 +49,7 @@ def field(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     default: Its default; none if it must be given.
     **options: Attributes of a `FieldSpec` from `flag` on, with each bound as an
       option of its own: `above` (exclusive), `minimum` (inclusive), `below`
-      (exclusive) and `maximum` (inclusive). Further, `settled_later`: whether
-      it may be None until whoever knows it has set it, which its type does not
-      say.
+      (exclusive) and `maximum` (inclusive).
   """
   bounds = {name: options.pop(name) for name in _BOUNDS if name in options}
   return dataclasses.field(
@@ -148,13 +146,12 @@ def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
     if not member.init:
       continue
     declared = {"flag": member.name, **member.metadata}
-    settled_later = declared.pop("settled_later", False)
     kind, optional = _find_type(annotations[member.name])
     found.append(
       FieldSpec(
         member.name,
         kind,
-        optional or settled_later,
+        optional,
         member.default,
         documentation=documentation.get(member.name, ""),
         **declared,

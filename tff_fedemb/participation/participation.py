@@ -111,7 +111,7 @@ class Participation(config.Config, abc.ABC):
   drawn_by: ClassVar[str] = "the number of slots and the schedule"
   set_by_users: ClassVar[tuple[str, ...]] = ()
 
-  num_users: int = config.field(None, minimum=1, settled_later=True)
+  num_users: int | None = config.field(None, minimum=1)
   # The default is never valid; dataclasses require one here.
   users_per_round: float = config.field(None, above=0)
   _: dataclasses.KW_ONLY
