@@ -203,12 +203,30 @@ class Config:
   def from_json(cls: type[_ConfigT], values: Mapping[str, Any]) -> _ConfigT:
     """Inverse of `to_json`.
 
+    Args:
+      values: JSON values by field; a part may also be given as it is.
+
     Raises:
-      errors.FieldError: If there is no such field or class, or a value is out
-        of its range.
+      errors.FieldError: If there is no such field or class, a field without a
+        default is missing, or a value is out of its range.
     """
-    fields = read_fields(cls, values)
-    require_fields(cls, fields)
+    if not isinstance(values, Mapping):
+      raise errors.FieldError(cls.__name__, "be fields by name", values)
+    known = {spec.name: spec for spec in specs(cls)}
+    fields = {}
+    for name, value in values.items():
+      if name not in known:
+        raise errors.FieldError(name, f"be a field of {cls.__name__}", "none")
+      spec = known[name]
+      if not isinstance(value, Mapping):
+        fields[name] = value
+      elif spec.registry is None:
+        fields[name] = spec.type.from_json(value)
+      else:
+        fields[name] = spec.registry.from_json(value, name=name)
+    for name, spec in known.items():
+      if spec.default is dataclasses.MISSING and name not in fields:
+        raise errors.FieldError(name, "be given", "nothing")
     return cls(**fields)
 
 
@@ -316,51 +334,3 @@ def _rebuild(
       chosen = _rebuild(chosen, type(chosen), inner_changes)
     values[name] = chosen
   return config_class(**values)
-
-
-def read_fields(
-  config_class: type["Config"], values: Mapping[str, Any]
-) -> dict[str, Any]:
-  """Reads the fields of a class from JSON values, and makes parts of them.
-
-  Args:
-    config_class: Class of the fields.
-    values: As `Config.to_json` returns them, or some of them.
-
-  Raises:
-    errors.FieldError: As `Config.from_json`.
-  """
-  if not isinstance(values, Mapping):
-    raise errors.FieldError(config_class.__name__, "be fields by name", values)
-  known = {spec.name: spec for spec in specs(config_class)}
-  for name in values.keys() - known.keys():
-    raise errors.FieldError(
-      name, f"be a field of {config_class.__name__}", "none"
-    )
-  fields = {}
-  for name, value in values.items():
-    spec = known[name]
-    if isinstance(value, Mapping):
-      if spec.registry is None:
-        value = spec.type.from_json(value)
-      else:
-        value = spec.registry.from_json(value, name=name)
-    fields[name] = value
-  return fields
-
-
-def require_fields(
-  config_class: type["Config"], fields: Mapping[str, Any]
-) -> None:
-  """Refuses fields without one that has no default.
-
-  Args:
-    config_class: Class of the fields.
-    fields: Fields as `read_fields` returns them.
-
-  Raises:
-    errors.FieldError: If one is missing.
-  """
-  for spec in specs(config_class):
-    if spec.default is dataclasses.MISSING and spec.name not in fields:
-      raise errors.FieldError(spec.name, "be given", "nothing")

@@ -184,7 +184,7 @@ class Budget(config.Config):
     if fields.pop("format", _FORMAT) not in _FORMATS:
       raise ValueError("a file of another version")
     charges = tuple(map(Charge.from_json, fields.pop("charges", ())))
-    return cls(**config.read_fields(cls, fields), charges=charges)
+    return super().from_json({**fields, "charges": charges})
 
   def to_text(self) -> str:
     """The cost of each run, and how much of the budget is spent."""

@@ -273,25 +273,20 @@ class RunSpec(loop.TrainingConfig):
         task's data are in no file and it is not given.
     """
     task_lib.load_tasks()
-    fields = config.read_fields(cls, values)
     if task is not None:
-      fields["task"] = task
-    config.require_fields(cls, fields)
-    spec = cls(**fields)
+      values = {**values, "task": task}
+    spec = super().from_json(values)
     if isinstance(spec.task, task_lib.RecordedTask):
       spec.task.create()
     return spec
 
   def with_absolute_paths(self) -> RunSpec:
     """The same, with paths that mean the same in every working directory."""
-    return config.replace(
-      self,
-      {
-        path: os.path.abspath(value)
-        for path, field, value in config.walk(self)
-        if field.path and value is not None
-      },
-    )
+    changes = {}
+    for names, field, value in config.walk(self):
+      if field.path and value is not None:
+        changes[names] = os.path.abspath(value)
+    return config.replace(self, changes)
 
   @property
   def workload(self) -> strategy_lib.Workload:
@@ -303,12 +298,10 @@ class RunSpec(loop.TrainingConfig):
   @property
   def training_digest(self) -> str:
     """SHA-256, in hex, of what decides the result on any runtime."""
-    settings = {
-      ".".join(names): value
-      for names, field, value in config.walk(self)
-      if field.decides and names[0] not in ("runtime", "task")
-    }
-    settings["task"] = self.to_json()["task"]
+    settings: dict[str, Any] = {"task": self.to_json()["task"]}
+    for names, field, value in config.walk(self):
+      if field.decides and names[0] not in ("runtime", "task"):
+        settings[".".join(names)] = value
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -344,9 +337,8 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
     raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
   task_lib.load_tasks()
   try:
-    fields = config.read_fields(RunSpec, values)
-    config.require_fields(RunSpec, fields)
-    return RunSpec(**fields)
+    # `RunSpec.from_json` would refuse arrays of which only a digest is left.
+    return super(RunSpec, RunSpec).from_json(values)
   except errors.FieldError as error:
     raise run_directory.damaged(path, error) from error
 
