@@ -111,10 +111,8 @@ def _end_in_the_middle(process, directory, data_file, end):
 @pytest.mark.parametrize(
   ("runtime", "endings"),
   [
-    ("in_process", "interrupt"),
-    ("tff", "terminate interrupt"),
-    ("in_process", "damage terminate"),
-    ("tff", "damage"),
+    ("in_process", "damage terminate interrupt"),
+    ("tff", "damage terminate interrupt"),
     pytest.param(
       *("ray", "terminate interrupt"),
       marks=pytest.mark.skipif(

@@ -188,6 +188,7 @@ def test_photos_need_nothing_but_a_directory(tmp_path):
     "--rounds=1",
     "--image_size=28",
     "--max_held_out_images=20",
+    "--extrapolated_num_users=0",
   )
   assert (ended.status, ended.errors) == (0, "")
   assert "Chosen for 6 users, 6 classes, by counting alone" in ended.output

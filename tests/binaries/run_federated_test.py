@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import re
 
 import numpy as np
@@ -34,27 +33,13 @@ _TINY = (
 )
 
 
-def _start(data_dir, run_dir, *more):
-  """Starts the program; its output goes to a file beside the run."""
-  return programs.launch(
-    "binaries.run_federated",
-    *_TINY,
-    f"--data_dir={data_dir}",
-    f"--run_dir={run_dir}",
-    *more,
-    log=f"{run_dir}.log",
-  )
+def _flags(data_dir, run_dir, *more):
+  return (*_TINY, f"--data_dir={data_dir}", f"--run_dir={run_dir}", *more)
 
 
-def _call(data_dir, run_dir, *more):
+def _call(*directories_and_more):
   """Runs the program in this process."""
-  return programs.call(
-    "run_federated",
-    *_TINY,
-    f"--data_dir={data_dir}",
-    f"--run_dir={run_dir}",
-    *more,
-  )
+  return programs.call("run_federated", *_flags(*directories_and_more))
 
 
 def _weights(run_dir):
@@ -72,14 +57,17 @@ def _participants(run_dir):
 def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   noiseless = ("--aggregator=clip_only", "--sampling_seed=1")
-  process = _start(data_dir, whole, *noiseless)
-  victim = _start(data_dir, killed, *noiseless)
+  victim = programs.launch(
+    "binaries.run_federated",
+    *_flags(data_dir, killed, *noiseless),
+    log=tmp_path / "log",
+  )
   programs.kill_in_the_middle(victim, killed)
   assert not (killed / "summary.json").exists()
-  assert _start(data_dir, killed, *noiseless).wait() == 0
-  assert process.wait() == 0
-
-  assert "Resuming after round 6." in pathlib.Path(f"{killed}.log").read_text()
+  resumed = _call(data_dir, killed, *noiseless)
+  assert (resumed.status, resumed.errors) == (0, "")
+  assert "Resuming after round 6." in resumed.output
+  assert _call(data_dir, whole, *noiseless).status == 0
   np.testing.assert_allclose(_weights(whole), _weights(killed), atol=1e-5)
   assert len(_participants(whole)) == 10
   assert _participants(whole) == _participants(killed)
@@ -93,6 +81,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
 @pytest.mark.slow
 def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   arguments = ("--noise_multiplier=1", "--rounds=2", "--delta=0.01")
+  arguments += ("--extrapolated_num_users=0",)
   run_dir = tmp_path / "run"
   ended = _call(data_dir, run_dir, *arguments, "--sampling_seed=7")
   assert (ended.status, ended.errors) == (0, "")
