@@ -8,7 +8,6 @@ import pytest
 
 from tests.binaries import programs
 from tff_fedemb import errors
-from tff_fedemb.accounting import composition
 from tff_fedemb.spec import experiment
 from tff_fedemb.spec import spec as spec_lib
 
@@ -151,7 +150,7 @@ def test_digiface_is_the_headline_table(parsed):
     # Such a run prints this beside its own cost, by RDP.
     spec = _read("run_federated", f"digiface_{algorithm}")
     run = experiment.resolve_cost(spec, _NUM_USERS["digiface"][0])
-    found = run.extrapolate()
+    found = spec.extrapolation.extrapolate(run.plan_ledger())
     reading = "user_level" if algorithm == "ftrl" else "authors"
     printed = {"fedavg": "5.62", "fedemb": "3.90", "ftrl": "9.67"}[algorithm]
     by_rdp = getattr(found, reading).epsilon_by_accountant["rdp"]
@@ -195,10 +194,7 @@ def test_runs_themselves_cost_little(name, num_users, epsilon):
     delta=None,
     extrapolated_num_users=0,
   )
-  found = experiment.resolve_cost(spec, num_users)
-  ledger = found.create_ledger().with_rounds(
-    composition.noise_of(found.mechanism), spec.rounds
-  )
+  ledger = experiment.resolve_cost(spec, num_users).plan_ledger()
   assert ledger.report().epsilon == pytest.approx(epsilon, abs=1e-3)
 
 

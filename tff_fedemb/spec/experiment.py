@@ -6,7 +6,7 @@ users, and refuses what does not fit them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
 import functools
 from typing import Any
@@ -32,7 +32,6 @@ from tff_fedemb.participation import participation_check
 from tff_fedemb.participation import participation_trace
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.planning import budget
-from tff_fedemb.planning import extrapolation as extrapolation_lib
 from tff_fedemb.planning import planning
 from tff_fedemb.spec import spec as spec_lib
 
@@ -173,22 +172,19 @@ class Experiment:
     config, claim = self.spec.deployment, self.participation
     local, task = self.spec.algorithm.local, self.task
     # With equal work every device takes the time of the most.
-    images = local.max_examples_per_client or (
-      task.count_images("train") / len(task.train_users)
-    )
-    sizes = []
-    for specs in _weights_of(process):
-      sizes.append(sum(s.shape.num_elements() * s.dtype.size for s in specs))
-    up, down = sizes
+    images = local.max_examples_per_client
+    if not images:
+      images = task.count_images("train") / len(task.train_users)
+    warmup = local.head_warmup_steps * local.batch_size
+    trainable, others = map(_count_bytes, _weights_of(process))
     return simulation_lib.Simulation(
       deployment.load(config.deployment),
       claim.num_users,
       config.deployment_seed,
       simulation_lib.WorkOfRound(
-        bytes_down=up + down,
-        bytes_up=up,
-        examples=local.epochs * images
-        + local.head_warmup_steps * local.batch_size,
+        bytes_down=trainable + others,
+        bytes_up=trainable,
+        examples=local.epochs * images + warmup,
       ),
       report_goal=claim.clients_per_round,
       min_separation=claim.min_separation,
@@ -198,47 +194,38 @@ class Experiment:
   @property
   def secure_sums(self) -> str | None:
     """Security of the sums of updates; None if they are in the clear."""
-    return (
-      secure_sums.SIMULATED if self.mechanism.config.sums_securely else None
-    )
-
-  def create_ledger(
-    self, process: tff.learning.templates.LearningProcess | None = None
-  ) -> ledger_lib.Ledger:
-    """Creates the empty ledger of a run.
-
-    Args:
-      process: Process whose updates are summed; None for `num_parameters`.
-
-    Raises:
-      errors.FieldError: If the mechanism cannot be accounted for.
-    """
-    return self._create_ledger(0, process)
+    if not self.mechanism.config.sums_securely:
+      return None
+    return secure_sums.SIMULATED
 
   def plan_ledger(
     self, process: tff.learning.templates.LearningProcess | None = None
   ) -> ledger_lib.Ledger:
-    """Creates the ledger of all rounds to come, as `create_ledger`."""
-    return self._create_ledger(self.spec.rounds, process)
+    """Creates the ledger of all rounds to come.
 
-  def _create_ledger(
-    self, rounds: int, process: tff.learning.templates.LearningProcess | None
-  ) -> ledger_lib.Ledger:
-    if process is None:
-      num_parameters = self.num_parameters
-    else:
+    Args:
+      process: Process whose updates are summed; `None` takes the size of an
+        update from `num_parameters`.
+
+    Returns:
+      The ledger, for the delta of the run.
+
+    Raises:
+      errors.FieldError: If the mechanism cannot be accounted for.
+    """
+    num_parameters = self.num_parameters
+    if process is not None:
       trainable, _ = _weights_of(process)
       num_parameters = sum(spec.shape.num_elements() for spec in trainable)
+    round_sum = planning.create_round_sum(
+      self.mechanism.config, self.mechanism.clients_per_round, num_parameters
+    )
     return ledger_lib.create_ledger(
       self.participation,
       composition.noise_of(self.mechanism),
-      rounds,
+      self.spec.rounds,
       delta=self.delta,
-      round_sum=planning.create_round_sum(
-        self.mechanism.config,
-        self.mechanism.clients_per_round,
-        num_parameters,
-      ),
+      round_sum=round_sum,
     )
 
   @property
@@ -247,13 +234,11 @@ class Experiment:
     if self.task is None or not self.mechanism.config.noise_multiplier:
       return None
     algorithm = self.spec.algorithm
-    num_classes = (
-      self.task.num_train_classes * algorithm.local.classes_per_label
-    )
     of_backbone, embedding_dim = self.measure_backbone()
-    return of_backbone + algorithm.count_head_parameters(
-      num_classes, embedding_dim
-    )
+    classes_per_label = algorithm.local.classes_per_label
+    num_classes = self.task.num_train_classes * classes_per_label
+    of_head = algorithm.count_head_parameters(num_classes, embedding_dim)
+    return of_backbone + of_head
 
   def measure_backbone(self) -> tuple[int, int]:
     """Returns the backbone's trained numbers, and the size of an embedding.
@@ -274,18 +259,18 @@ class Experiment:
     Under a `sampling_seed` anyone can draw all rounds, and so count those that
     a user is in.
     """
-    ledger, seed = self.plan_ledger(), self.spec.sampling_seed
-    if seed is None:
+    ledger, users = self.plan_ledger(), self.participation.num_users
+    if self.spec.sampling_seed is None:
       return ledger
-    drawn = (
-      participation_trace.RecordedRound.of(
-        number, self.participation.sample(number, key=seed)
-      )
-      for number in range(self.spec.rounds)
-    )
-    return ledger.as_seen(
-      participation_check.observe(self.participation.num_users, drawn)
-    )
+    rounds = self._draw_rounds(self.spec.sampling_seed)
+    return ledger.as_seen(participation_check.observe(users, rounds))
+
+  def _draw_rounds(
+    self, key: int
+  ) -> Iterator[participation_trace.RecordedRound]:
+    for number in range(self.spec.rounds):
+      clients = self.participation.sample(number, key=key)
+      yield participation_trace.RecordedRound.of(number, clients)
 
   def check_budget(self) -> None:
     """Refuses a new run for which its budget has too little left.
@@ -297,10 +282,6 @@ class Experiment:
       planned = self.plan_ledger()
       users = self.task.train_users.digest if self.task is not None else None
       budget.check(self.spec.privacy_budget, planned, users=users)
-
-  def extrapolate(self) -> extrapolation_lib.Extrapolation | None:
-    """As `ExtrapolationConfig.extrapolate`, of this experiment."""
-    return self.spec.extrapolation.extrapolate(self.plan_ledger())
 
 
 def _weights_of(
@@ -314,6 +295,10 @@ def _weights_of(
   ]
 
 
+def _count_bytes(weights: Iterable[tf.TensorSpec]) -> int:
+  return sum(spec.shape.num_elements() * spec.dtype.size for spec in weights)
+
+
 def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
   """Settles what a spec leaves to the data.
 
@@ -324,11 +309,10 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
   Raises:
     errors.FieldError: If the spec does not fit the data.
   """
-  if (
-    task.one_class_per_user
-    and isinstance(spec.algorithm, fedemb.FedEmb)
-    and (spec.participation is None or spec.participation.users_per_client < 2)
-  ):
+  claim = spec.participation
+  users_are_alone = claim is None or claim.users_per_client < 2
+  has_local_head = isinstance(spec.algorithm, fedemb.FedEmb)
+  if task.one_class_per_user and has_local_head and users_are_alone:
     raise errors.FieldError(
       "users_per_client",
       f"be at least 2 for task {task.name}, where a user has one class and a"
@@ -346,9 +330,8 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
         f"be {allowed} for task {task.name}, whose examples are no images",
         value,
       )
-  experiment = dataclasses.replace(
-    resolve_cost(spec, len(task.train_users)), task=task
-  )
+  experiment = resolve_cost(spec, len(task.train_users))
+  experiment = dataclasses.replace(experiment, task=task)
   # A backbone that does not fit is refused before the process is built.
   experiment.measure_backbone()
   return experiment
@@ -412,19 +395,18 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
 def _create_participation(
   spec: spec_lib.RunSpec, num_users: int
 ) -> participation_lib.Participation:
+  """The participation that is asked for, settled for so many users."""
   asked, goal = spec.participation, spec.participation.clients_per_round
   if spec.deployment.deployment is not None:
     deployed = deployment.load(spec.deployment.deployment)
     server = deployed.server
+    min_separation = asked.min_separation or server.min_separation
+    part_of_pass = max(num_users // (_PARTS_OF_PASS * goal), 1)
     return check_ins.CheckIns(
       num_users,
       goal,
       users_per_client=asked.users_per_client,
-      min_separation=(
-        asked.min_separation
-        or server.min_separation
-        or max(num_users // (_PARTS_OF_PASS * goal), 1)
-      ),
+      min_separation=min_separation or part_of_pass,
       max_participations=server.max_participations,
       equal_work=deployed.compute.equal_work,
     )

@@ -113,7 +113,8 @@ class _Audit:
     process = experiment.build_process(
       wrap_client_update_fn=self._canaries.wrap_client_update
     )
-    ledger, key = experiment.create_ledger(), spec.sampling_seed
+    ledger = dataclasses.replace(experiment.plan_ledger(), history=())
+    key = spec.sampling_seed
     noise = composition.noise_of(experiment.mechanism)
     if key is None:
       key = secrets.randbits(128)

@@ -78,8 +78,7 @@ class Run:
     spec, task = experiment.spec, experiment.task
     # Check everything before the first round.
     self._keeps_best = models.keeps_best(experiment)
-    experiment.create_ledger()
-    experiment.extrapolate()
+    spec.extrapolation.extrapolate(experiment.plan_ledger())
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
       experiment.check_budget()
     runtime = spec.runtime.create()
