@@ -50,10 +50,21 @@ _say = progress.say
 def open_directory(
   spec: spec_lib.RunSpec, run_dir: str
 ) -> run_directory.RunDirectory:
-  """Opens the directory of a run of this spec, which no other run may have."""
-  return run_directory.RunDirectory(
-    run_dir, spec.to_json(), varying=spec_lib.varying(spec)
-  )
+  """Opens the directory of a run of this spec, which no other run may have.
+
+  Args:
+    spec: Spec of the run; fields that decide no result may differ from those of
+      a run that is there.
+    run_dir: Path of the directory.
+
+  Returns:
+    The open directory, for the caller to close.
+
+  Raises:
+    errors.FieldError: As `run_directory.RunDirectory`.
+  """
+  varying = spec_lib.varying(spec)
+  return run_directory.RunDirectory(run_dir, spec.to_json(), varying=varying)
 
 
 class Run:
@@ -72,23 +83,24 @@ class Run:
     *,
     is_trial: bool,
   ):
-    """Checks what can be checked, and builds all before the first round."""
+    """Checks everything, and builds what the first round needs.
+
+    Args:
+      experiment: The run, its task at hand.
+      run_dir: Path of its directory.
+      export_backbone: Path that the backbone will be written to; None for none.
+      watch: Times the parts of the program.
+      is_trial: Whether a tuning will compare the run with others.
+
+    Raises:
+      errors.FieldError: If the spec does not fit the data, the directory or
+        this machine.
+      errors.DataError: If the held-out images cannot be used.
+    """
     self._experiment, self._watch = experiment, watch
     self._is_trial = is_trial
     spec, task = experiment.spec, experiment.task
-    # Check everything before the first round.
-    self._keeps_best = models.keeps_best(experiment)
-    spec.extrapolation.extrapolate(experiment.plan_ledger())
-    if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
-      experiment.check_budget()
-    runtime = spec.runtime.create()
-    # Clients read these, wherever they run.
-    paths = {
-      field.flag: value
-      for _, field, value in config_lib.walk(spec.task)
-      if field.path and value
-    }
-    runtime.require_paths(paths)
+    runtime = self._check(run_dir)
     watch.end("checks")
     by_split, sample = models.load_images(task, spec.evaluation)
     watch.end("held_out_images")
@@ -101,15 +113,9 @@ class Run:
     chain = account.open_chain(run_dir)
     for line in plan_lib.tell_run(experiment, by_split):
       _say(line)
-    trace = participation_trace.TraceWriter(
-      self.directory.path / run_directory.TRACE, len(task.train_users)
-    )
-    key = spec.sampling_seed
-    if key is None and spec.deployment.deployment is None:
-      key = sampling_key.read_or_create(
-        self.directory.path / run_directory.CHECKPOINTS,
-        is_new=not trace.num_rounds,
-      )
+    path = self.directory.path / run_directory.TRACE
+    trace = participation_trace.TraceWriter(path, len(task.train_users))
+    key = self._read_key(is_new=not trace.num_rounds)
     watch.end("files")
     # Keras disowns layers made before others are made inside a TFF computation:
     # the process comes first.
@@ -120,6 +126,30 @@ class Run:
     self._loop = self._create_loop(process, runtime, chain, trace, key)
     rounds_done = max(run_directory.checkpointed_rounds(run_dir), default=0)
     self._charge(chain.ledger_to_the_end(rounds_done), tells=True)
+
+  def _check(self, run_dir: str) -> base.Runtime:
+    """Checks what needs no images, and creates the runtime."""
+    experiment, spec = self._experiment, self._experiment.spec
+    self._keeps_best = models.keeps_best(experiment)
+    spec.extrapolation.extrapolate(experiment.plan_ledger())
+    if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
+      experiment.check_budget()
+    runtime = spec.runtime.create()
+    # Clients read these, wherever they run.
+    paths = {}
+    for _, field, value in config_lib.walk(spec.task):
+      if field.path and value:
+        paths[field.flag] = value
+    runtime.require_paths(paths)
+    return runtime
+
+  def _read_key(self, *, is_new: bool) -> int | None:
+    """Reads or draws the key of the cohorts; None if devices decide them."""
+    spec = self._experiment.spec
+    if spec.sampling_seed is not None or spec.deployment.deployment is not None:
+      return spec.sampling_seed
+    path = self.directory.path / run_directory.CHECKPOINTS
+    return sampling_key.read_or_create(path, is_new=is_new)
 
   def _create_loop(
     self,
@@ -132,8 +162,9 @@ class Run:
     """Creates the loop of the rounds, and begins or goes on with the chain."""
     experiment, path = self._experiment, self.directory.path
     spec, users = experiment.spec, experiment.task.train_users
-    draw: Callable[[int], list[np.ndarray]]
-    draw = functools.partial(experiment.participation.sample, key=key)
+    draw: Callable[[int], list[np.ndarray]] = functools.partial(
+      experiment.participation.sample, key=key
+    )
     # Draws who takes part, if the participation does not.
     self._deployed: deployment_lib.DeployedRounds | None = None
     if spec.deployment.deployment is not None:
@@ -147,12 +178,9 @@ class Run:
       users=users.digest,
       code_version=run_directory.find_code_version(),
     )
-    kept = None
-    if self._keeps_best:
-      kept = kept_model.KeptModel(path, chain)
     return loop_lib.TrainingLoop(
       directory=path,
-      kept=kept,
+      kept=kept_model.KeptModel(path, chain) if self._keeps_best else None,
       charge=self._charge,
       process=process,
       runtime=runtime,
@@ -219,7 +247,12 @@ class Run:
       )
 
   def train(self) -> None:
-    """Runs the rounds that are left."""
+    """Runs the rounds that are left.
+
+    Raises:
+      errors.DataError: If a client's examples cannot be read.
+      errors.DivergedError: If the model diverged.
+    """
     loop = self._loop
     with loop.runtime:
       self._offer_start()
@@ -251,7 +284,13 @@ class Run:
     kept.offer(0, self._evaluator.validate(start), start)
 
   def report(self) -> None:
-    """Evaluates and exports the model, and writes and tells what came out."""
+    """Evaluates and exports the model, and writes and tells what came out.
+
+    Raises:
+      errors.DataError: If the trace shows another participation than is
+        accounted for.
+      errors.DivergedError: If the model diverged.
+    """
     evaluator, untrained = self._evaluator, self._untrained
     kept = models.hand_over(
       evaluator,
@@ -259,11 +298,11 @@ class Run:
       self._loop.kept,
       config=self._experiment.spec,
     )
-    embedded = evaluator.embed_all()
-    trained = {
-      split: comparison.warn_if_no_better(some.evaluate(), untrained[split])
-      for split, some in embedded.items()
-    }
+    embedded, trained = evaluator.embed_all(), {}
+    for split, some in embedded.items():
+      trained[split] = comparison.warn_if_no_better(
+        some.evaluate(), untrained[split]
+      )
     self._watch.end("evaluation")
     privacy, deployed = self._account()
     self._charge(self._loop.chain.ledger, is_finished=True, tells=True)
