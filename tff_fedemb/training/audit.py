@@ -9,6 +9,7 @@ slots.
 """
 
 import dataclasses
+import operator
 import secrets
 from typing import Any
 
@@ -44,30 +45,10 @@ _ASSUMES = (
 )
 # At which true positive rates are told.
 _FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
-# Settings that an audit leaves out, with their value then, and why.
-_UNFIT = (
-  (
-    "deployment",
-    lambda spec: spec.deployment.deployment,
-    None,
-    "not be given for an audit: its canaries take part as a fair coin says, and"
-    " not as devices come and go",
-  ),
-  (
-    "privacy_budget",
-    lambda spec: spec.privacy_budget,
-    None,
-    "not be given for an audit, which releases no model",
-  ),
-  (
-    "users_per_client",
-    lambda spec: spec.participation.users_per_client,
-    1,
-    "be 1 in an audit, whose canaries are clients of their own",
-  ),
-)
-# Bounds, and rates at which canaries are found, in the models up to a round.
-_Findings = dict[str, Any]
+# Sorts bounds.
+_EPSILON = operator.itemgetter("epsilon_lower")
+# Findings of the attacks on the model of a round.
+_Findings = dict[str, dict[str, Any]]
 
 
 class _Audit:
@@ -88,26 +69,47 @@ class _Audit:
       config.num_canaries, spec.mechanism.clip_norm, secrets.randbits(62)
     )
     self._significance = config.significance
+    self._experiment = experiment_lib.resolve(spec, self._add_canaries(task))
+    self._images = None
+    included = int(self._included[:num_users].sum())
+    # Fewer would bound nothing.
+    if min(included, num_users - included) >= 2 * scores_lib.MIN_SCORES:
+      self._images = users_lib.read_held_out(
+        task.create_client_dataset,
+        list(map(task.train_users.user_id, range(num_users))),
+        decode_images=task.decode_images,
+      )
+    # Whether each canary was drawn, `[canaries]`, by round.
+    self._drawn: list[np.ndarray] = []
+
+  def _add_canaries(self, task: task_lib.Task) -> task_lib.Task:
+    """The task with a slot for each canary, and without held-out images."""
     users = task.train_users
 
     def client_id(slot: int) -> str:
-      if slot >= num_users:
-        return self._canaries.client_id(slot - num_users)
+      if slot >= len(users):
+        return self._canaries.client_id(slot - len(users))
       return users.user_id(slot)
 
-    of_slots = dataclasses.replace(
+    create_dataset = users_lib.without_held_out(task.create_client_dataset)
+    return dataclasses.replace(
       task,
-      train_users=population.Population(size, client_id),
+      train_users=population.Population(len(self._included), client_id),
       create_client_dataset=self._canaries.wrap_dataset(
-        task.create_client_dataset, users.user_id(0)
+        create_dataset, users.user_id(0)
       ),
       find_bad_examples=task_lib.find_none,
     )
-    self._experiment = experiment_lib.resolve(spec, of_slots)
-    self._drawn: list[np.ndarray] = []
 
   def train(self) -> tuple[ledger_lib.Ledger, dict[int, _Findings]]:
-    """Runs all rounds; returns what they cost, and findings by round."""
+    """Runs all rounds.
+
+    Returns:
+      The ledger of the rounds, and findings by the number of the round.
+
+    Raises:
+      errors.FieldError: If the spec cannot be trained or accounted for.
+    """
     experiment, spec = self._experiment, self._experiment.spec
     tf.keras.utils.set_random_seed(spec.seed)
     process = experiment.build_process(
@@ -157,30 +159,25 @@ class _Audit:
     claim = self._experiment.participation
     mechanism = self._experiment.mechanism
     config, optimizer = mechanism.config, self._experiment.spec.server_optimizer
+    is_sgd = isinstance(optimizer, server_optimizers.SgdMomentum)
     if not claim.is_sampled:
-      rounds, strategy = len(self._drawn), mechanism.strategy
+      noise_of_rounds = np.eye(len(self._drawn))
+      if mechanism.strategy is not None:
+        noise_of_rounds = mechanism.strategy.round_noise_matrix(
+          len(self._drawn)
+        )
       found["known_schedule"] = canary_updates.match(
-        np.array(updates.projections),
-        np.array(self._drawn),
-        np.eye(rounds)
-        if strategy is None
-        else strategy.round_noise_matrix(rounds),
+        np.array(updates.projections), np.array(self._drawn), noise_of_rounds
       )
-    elif (
-      isinstance(optimizer, server_optimizers.SgdMomentum)
-      and config.noise_multiplier
-      and mechanism.strategy is None
-    ):
+    elif is_sgd and config.noise_multiplier and mechanism.strategy is None:
+      # The model moves by so much for one clip norm in a round's sum.
+      step = optimizer.learning_rate * config.clip_norm
+      share = claim.users_per_round / claim.num_users
       found["likelihood_ratio"] = updates.likelihood_ratio(
         # A probability of 1 has no opposite to compare with.
-        sampling_probability=min(
-          claim.users_per_round / claim.num_users, 1 - 1e-9
-        ),
+        sampling_probability=min(share, 1 - 1e-9),
         noise_multiplier=config.noise_multiplier,
-        # The model moves by so much for one clip norm in a round's sum.
-        step=optimizer.learning_rate
-        * config.clip_norm
-        / mechanism.clients_per_round,
+        step=step / mechanism.clients_per_round,
       )
     return found
 
@@ -200,10 +197,10 @@ class _Audit:
     options["area"] = {"curve": curve}
     if curve is None:
       del options["area"]
-    scores = {
-      name: scores_lib.Scores.of_coins(values, self._included)
-      for name, values in self._score(updates).items()
-    }
+    included = self._included[self._slots[attack]]
+    scores = {}
+    for name, values in statistics.items():
+      scores[name] = scores_lib.Scores.of_coins(values, included)
     # Bonferroni: any of them may be the largest.
     level = self._significance / (len(options) * len(scores))
     delta = self._experiment.delta
@@ -214,14 +211,40 @@ class _Audit:
           method, some, delta=delta, significance=level, **more
         )
         bounds.append({"statistic": name} | bound)
-    best = max(bounds, key=lambda bound: bound["epsilon_lower"])
+    best = max(bounds, key=_EPSILON)
+    strongest = scores[best["statistic"]]
     return {
       "epsilon_lower": best["epsilon_lower"],
       "bounds": bounds,
-      "true_positive_rates": scores[best["statistic"]].true_positive_rates(
+      "true_positive_rates": strongest.true_positive_rates(
         _FALSE_POSITIVE_RATES
       ),
     }
+
+
+def _check_fits(spec: spec_lib.RunSpec) -> None:
+  """Refuses settings that an audit cannot have."""
+  deployment = spec.deployment.deployment
+  users_per_client = spec.participation.users_per_client
+  if deployment is not None:
+    raise errors.FieldError(
+      "deployment",
+      "not be given for an audit: its canaries take part as a fair coin says,"
+      " and not as devices come and go",
+      deployment,
+    )
+  if spec.privacy_budget is not None:
+    raise errors.FieldError(
+      "privacy_budget",
+      "not be given for an audit, which releases no model",
+      spec.privacy_budget,
+    )
+  if users_per_client != 1:
+    raise errors.FieldError(
+      "users_per_client",
+      "be 1 in an audit, whose canaries are clients of their own",
+      users_per_client,
+    )
 
 
 def audit(
@@ -233,19 +256,19 @@ def audit(
   """Trains with canaries, attacks what is released, and writes what came out.
 
   Args:
-    config: Settings of the audit.
-    spec: The training.
+    config: Settings of the audit; audit.json and audit.png go to its
+      `output_dir`.
+    spec: The training, with one user in each client.
     task: The task that `spec.task` creates, if it is at hand.
 
   Returns:
     The contents of audit.json.
 
   Raises:
-    errors.FieldError: If it cannot be audited so.
+    errors.FieldError: If the spec cannot be audited, or does not fit the data.
+    errors.DataError: If the data cannot be used.
   """
-  for name, value_of, allowed, must in _UNFIT:
-    if value_of(spec) != allowed:
-      raise errors.FieldError(name, must, value_of(spec))
+  _check_fits(spec)
   checks.check_not_forked()
   task = task or spec.task.create()
   with output_files.directory(config.output_dir) as directory:
@@ -254,15 +277,15 @@ def audit(
   result = _summarize(ledger, points, config.significance)
   output_files.json_writer(result)(directory / "audit.json")
   over_rounds = result["over_rounds"]
+  rates = {"allowed": result["true_positive_rates_allowed"]}
+  for name, found in result["attacks"].items():
+    rates[name] = found["true_positive_rates"]
   privacy_plots.plot_audit(
     directory / "audit.png",
     over_rounds["round"],
     over_rounds["epsilon_claimed"],
     over_rounds["epsilon_lower"],
-    rates={
-      "allowed": result["true_positive_rates_allowed"],
-      _ATTACK: result["attacks"][_ATTACK]["true_positive_rates"],
-    },
+    rates=rates,
     false_positive_rates=result["false_positive_rates"],
     delta=ledger.delta,
     caption="Each lower bound holds with confidence"
@@ -277,12 +300,16 @@ def _summarize(
   points: dict[int, _Findings],
   significance: float,
 ) -> dict[str, Any]:
+  """The contents of audit.json."""
   report = ledger.report()
-  found = points[ledger.rounds]
-  claim = {
-    "epsilon_claimed": report.epsilon,
-    "is_refuted": found["epsilon_lower"] > report.epsilon,
-  }
+  attacks, epsilons = {}, {}
+  for name, found in points[ledger.rounds].items():
+    claim = {
+      "epsilon_claimed": report.epsilon,
+      "is_refuted": found["epsilon_lower"] > report.epsilon,
+    }
+    attacks[name] = claim | found
+    epsilons[name] = [each[name]["epsilon_lower"] for each in points.values()]
   return {
     "epsilon_claimed": report.epsilon,
     "delta": ledger.delta,
@@ -301,9 +328,7 @@ def _summarize(
       "epsilon_claimed": ledger.epsilon_curve(
         list(points), accountant=report.accountant
       ),
-      "epsilon_lower": {
-        _ATTACK: [each["epsilon_lower"] for each in points.values()]
-      },
+      "epsilon_lower": epsilons,
     },
   }
 
@@ -319,14 +344,14 @@ def to_text(result: dict[str, Any], config: audit_settings.AuditConfig) -> str:
     f"epsilon claimed: {result['epsilon_claimed']:.4f} at delta ="
     f" {result['delta']:g}, {result['rounds']:,} rounds"
   ]
-  found = result["attacks"][_ATTACK]
-  best = max(found["bounds"], key=lambda bound: bound["epsilon_lower"])
-  line = (
-    f"{_ATTACK}: at least {found['epsilon_lower']:.4f} with confidence"
-    f" {result['confidence']:g} ({best['statistic']}, {best['method']})"
-  )
-  refuted = "; THE CLAIM IS REFUTED" if found["is_refuted"] else ""
-  lines.append(line + refuted)
+  for name, found in result["attacks"].items():
+    best = max(found["bounds"], key=_EPSILON)
+    line = (
+      f"{name}: at least {found['epsilon_lower']:.4f} with confidence"
+      f" {result['confidence']:g} ({best['statistic']}, {best['method']})"
+    )
+    refuted = "; THE CLAIM IS REFUTED" if found["is_refuted"] else ""
+    lines.append(line + refuted)
   wanted = trade_off.FALSE_POSITIVE_RATES
   allowed = np.interp(
     wanted,
