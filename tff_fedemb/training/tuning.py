@@ -1,10 +1,10 @@
 """One private tuning, from its trials to the report of the best.
 
-`tune` does this once its flags are read. Papernot and Steinke 2022: the number
-of trials is drawn once and only the best is released. The directory of a tuning
-therefore holds two kinds of files: those below `release/` may be released, all
-others may not. Figures of users who train, which have no noise, are among the
-others.
+The program `tune` runs it. As in Papernot and Steinke 2022, the number of
+trials is drawn once and only the best trial is released. The directory of a
+tuning therefore holds two kinds of files: you may release those below
+`release/`, and no others. Figures of users who train, which have no noise, are
+among the others.
 """
 
 from __future__ import annotations
@@ -54,10 +54,8 @@ _NUM_TRIALS = f"{_TRIALS}/num_trials.json"
 _RATE = "0.001"
 _METRIC = f"recall_at_far_{_RATE}"
 _SPLITS = ("validation", "test")
-# Beside a trial's directory: how it has ended.
-_OUTCOME = ".json"
-# And what it has said.
-_LOG = ".log"
+# These files beside a trial's directory hold how it ended and what it said.
+_OUTCOME, _LOG = ".json", ".log"
 # The table of a tuning has these values of its report.
 _SHOWN = (
   "metric",
@@ -110,6 +108,7 @@ class _Trial:
   summary: Mapping[str, Any]
 
   def recall(self, split: str) -> float:
+    """Recall on the images of a split; -infinity if the model diverged."""
     if not self.summary:
       return -math.inf
     return self.summary["evaluation"][split]["recall_at_far"][_RATE]
@@ -139,64 +138,82 @@ class TuningRun:
 
     Args:
       config: Settings of the tuning.
-      spec: Spec of all trials, but for what is drawn and their seeds.
-      space: Distribution of the hyperparameters.
+      spec: Spec that all trials share; each has its own hyperparameters and
+        seed.
+      space: Distributions of the hyperparameters.
       generator: Draws the number of trials, which a seed that anyone knows
         would give away [a new one].
       task: The task that `spec.task` creates, if it is at hand.
 
     Raises:
       errors.FieldError: As `run_directory.RunDirectory`; if the task's data are
-        missing, or the trials have a privacy budget of their own.
+        missing, the trials have a privacy budget of their own, or that of the
+        tuning does not cover its choice.
       errors.DataError: If the task's data are damaged.
     """
     checks.check_not_forked()
     self._config, self._space = config, space
-    _check_without_budget(spec)
     self._spec = spec.with_absolute_paths()
     # All trials have the same data, which are read once.
     self._task = task or self._spec.task.create()
+    self._check_budgets(spec.privacy_budget)
     # Values that all trials share are checked here, drawn ones in each trial.
     resolved = experiment.resolve(self._spec, self._task)
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
-    self._check_selection()
-    settings = {
-      "mean_trials": config.mean_trials,
-      "shape": str(config.shape),
-      "search_space": {
-        name: {kind: list(values)} for name, (kind, values) in space.items()
-      },
-      "trials": self._spec.to_json(),
-    }
-    self._directory = run_directory.RunDirectory(config.run_dir, settings)
+    self._directory = run_directory.RunDirectory(
+      config.run_dir, self._describe()
+    )
     self._path = self._directory.path
     run_directory.make_private(self._path / _TRIALS)
+    self._draw(generator)
+    self._charge(resolved.plan_ledger())
+
+  def _check_budgets(self, of_trials: str | None) -> None:
+    """Refuses a budget of the trials, and one that covers no choice."""
+    if of_trials is not None:
+      raise errors.FieldError(
+        "privacy_budget",
+        "not be given to the trials of a tuning: its file would tell how many"
+        " there are, and charge each as if it were released",
+        of_trials,
+        "Give it to the tuning itself.",
+      )
+    if self._config.privacy_budget and not self._task.validates_on_others:
+      raise errors.FieldError(
+        "selection_users",
+        "be given with privacy_budget where validation images may be of users"
+        " who train: by these the best is chosen without noise",
+        self._task.selection_users,
+      )
+
+  def _describe(self) -> dict[str, Any]:
+    """The settings by which a directory knows its tuning."""
+    space = {}
+    for name, (kind, values) in self._space.items():
+      space[name] = {kind: list(values)}
+    return {
+      "mean_trials": self._config.mean_trials,
+      "shape": str(self._config.shape),
+      "search_space": space,
+      "trials": self._spec.to_json(),
+    }
+
+  def _draw(self, generator: np.random.Generator | None) -> None:
+    """Draws the number of trials and their seed, or reads what was drawn."""
     drawn = self._directory.read_json(_NUM_TRIALS)
     if drawn is None:
+      if generator is None:
+        generator = np.random.default_rng(secrets.randbits(128))
       # Saved before any trial has a result: to draw again because of one, or
       # because a tuning was interrupted, would void the guarantee.
       drawn = {
-        "num_trials": self._selection.draw_num_trials(
-          generator or np.random.default_rng(secrets.randbits(128))
-        ),
+        "num_trials": self._selection.draw_num_trials(generator),
         # The seed is secret: with it, anyone could draw the hyperparameters of
         # all trials again and find the index of the best.
         "seed": secrets.randbits(128),
       }
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
-    self._charge(resolved.plan_ledger())
-
-  def _check_selection(self) -> None:
-    """Refuses a budget for a choice that it does not cover."""
-    task = self._task
-    if self._config.privacy_budget and not task.validates_on_others:
-      raise errors.FieldError(
-        "selection_users",
-        "be given with privacy_budget where validation images may be of users"
-        " who train: by these the best is chosen without noise",
-        task.selection_users,
-      )
 
   def _charge(self, planned: ledger_lib.Ledger) -> None:
     """Charges the tuning to its budget, if it has one.
@@ -208,18 +225,22 @@ class TuningRun:
       errors.FieldError: If that would overspend.
     """
     if self._config.privacy_budget:
+      # It is this tuning's alone, and does not tell its seed.
+      digest = hashlib.sha256(f"tuning {self._seed}".encode()).hexdigest()
       budget.charge(
         self._config.privacy_budget,
         _of_trial(planned),
-        # It is this tuning's alone, and does not tell its seed.
-        run_id=hashlib.sha256(f"tuning {self._seed}".encode()).hexdigest()[:32],
+        run_id=digest[:32],
         run_dir=os.path.abspath(self._path),
         users=self._task.train_users.digest,
         selection=self._selection,
       )
 
   def run(self) -> dict[str, Any]:
-    """Runs the trials that are left and reports the best, as in tuning.json.
+    """Runs the trials that are left and reports the best.
+
+    Returns:
+      The contents of release/tuning.json.
 
     Raises:
       errors.DataError: If a trial fails other than by diverging or by refusing
@@ -264,23 +285,22 @@ class TuningRun:
     """Runs a trial, or reads it; `None` if it refused its hyperparameters."""
     run_dir = self._path / _TRIALS / f"{index:03d}"
     # Both depend on nothing else.
-    drawn = search_space_lib.draw(
-      self._space, np.random.default_rng([self._seed, index])
-    )
+    generator = np.random.default_rng([self._seed, index])
+    drawn = search_space_lib.draw(self._space, generator)
     # Different for all trials, as is the key that each draws its users from:
     # the same users in two of them would not be two independent runs.
     first = int(np.random.default_rng([self._seed]).integers(2**32))
-    outcome = run_directory.read_json(run_dir.with_suffix(_OUTCOME))
+    record = run_directory.read_json(run_dir.with_suffix(_OUTCOME)) or {}
+    outcome = record.get("outcome")
     summary = run_dir / run_directory.SUMMARY
-    if outcome is None or (
-      outcome["outcome"] == _COMPLETE and not summary.exists()
-    ):
-      outcome = self._execute(run_dir, drawn, (first + index) % 2**32)
-      self._directory.write_json(f"{_TRIALS}/{index:03d}{_OUTCOME}", outcome)
-    if outcome["outcome"] == _REFUSED:
+    was_lost = outcome == _COMPLETE and not summary.exists()
+    if outcome is None or was_lost:
+      record = self._execute(run_dir, drawn, (first + index) % 2**32)
+      outcome = record["outcome"]
+      self._directory.write_json(f"{_TRIALS}/{index:03d}{_OUTCOME}", record)
+    if outcome == _REFUSED:
       return None
-    is_complete = outcome["outcome"] == _COMPLETE
-    cost = _read_cost(run_dir, is_complete=is_complete)
+    cost = _read_cost(run_dir, is_complete=outcome == _COMPLETE)
     return _Trial(run_dir, drawn, cost, run_directory.read_json(summary) or {})
 
   def _execute(
@@ -292,10 +312,9 @@ class TuningRun:
     best is chosen by tell, and hyperparameters that no run can have are
     outcomes. Anything else, such as data that cannot be read, ends the tuning.
     """
+    spec = dataclasses.replace(self._spec, seed=seed)
     try:
-      spec = search_space_lib.apply(
-        dataclasses.replace(self._spec, seed=seed), drawn
-      )
+      spec = search_space_lib.apply(spec, drawn)
       experiment.resolve(spec, self._task)
     except errors.FieldError as error:
       return {"outcome": _REFUSED, "message": str(error)}
@@ -385,18 +404,6 @@ def _read_cost(
   return _of_trial(planned)
 
 
-def _check_without_budget(spec: spec_lib.RunSpec) -> None:
-  """Refuses trials that have a privacy budget of their own."""
-  if spec.privacy_budget is not None:
-    raise errors.FieldError(
-      "privacy_budget",
-      "not be given to the trials of a tuning: its file would tell how many"
-      " there are, and charge each as if it were released",
-      spec.privacy_budget,
-      "Give it to the tuning itself.",
-    )
-
-
 def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
   """The ledger of a trial for the selection, which needs RDP.
 
@@ -413,7 +420,15 @@ def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
-  """Makes the table of a report, which lies in a directory, for readers."""
+  """Makes a table in Markdown of a tuning's report.
+
+  Args:
+    report: The report, as `TuningRun.run` returns it.
+    output_dir: Directory of the tuning, for the last line.
+
+  Returns:
+    The best trial's values, the statement of its privacy, and all warnings.
+  """
   best, privacy = report["best"] or {}, report["privacy"] or {}
   rows = dict(best.get("hyperparameters", {}))
   for values in (best, privacy):
