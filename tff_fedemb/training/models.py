@@ -34,10 +34,7 @@ _ASSUMPTION = (
   " know of the users"
 )
 _RATES = tuple(
-  {
-    *verification.DEFAULT_FALSE_ACCEPT_RATES,
-    *model_card.FALSE_ACCEPT_RATES,
-  }
+  {*verification.DEFAULT_FALSE_ACCEPT_RATES, *model_card.FALSE_ACCEPT_RATES}
 )
 
 
@@ -63,12 +60,15 @@ def load_start(
 
   Args:
     create_backbone: Makes a backbone.
-    path: A SavedModel or Keras weights; `None` for random ones: no start.
+    path: A SavedModel or Keras weights; `None` for random ones.
     run_dir: The run's directory, which need not be there.
 
+  Returns:
+    The start; `None` if weights are random.
+
   Raises:
-    FieldError: If the weights do not fit, or are not those that the run in
-      the directory has begun with.
+    errors.FieldError: If the weights do not fit, or are not those that the run
+      in the directory has begun with.
   """
   if path is None:
     return None
@@ -105,7 +105,9 @@ def start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
   """Returns a function that puts a backbone's weights into a model's."""
   weights = backbone.get_weights()
 
-  def start_from_backbone(model_weights):
+  def start_from_backbone(
+    model_weights: tff.learning.models.ModelWeights,
+  ) -> tff.learning.models.ModelWeights:
     # Evaluations may have changed them in between.
     backbone.set_weights(weights)
     start = tff.learning.models.ModelWeights.from_model(backbone)
@@ -131,17 +133,14 @@ def load_images(
     The images by split, and those for evaluations during training.
 
   Raises:
-    DataError: If they are damaged, or have no two images of one class or no
-      two classes.
+    errors.DataError: If they are damaged, or have no two images of one class or
+      no two classes.
   """
-  by_split = {
-    split: task.load_images(split) for split in task_lib.EVALUATION_SPLITS
-  }
-  if config.max_held_out_images:
-    by_split = {
-      split: images.subsample(config.max_held_out_images)
-      for split, images in by_split.items()
-    }
+  by_split = {}
+  for split in task_lib.EVALUATION_SPLITS:
+    by_split[split] = task.load_images(split)
+    if config.max_held_out_images:
+      by_split[split] = by_split[split].subsample(config.max_held_out_images)
   sample = by_split["validation"]
   if config.max_evaluation_images:
     sample = sample.subsample(config.max_evaluation_images)
@@ -244,27 +243,32 @@ class Evaluator:
         Those for test may be of users who train: a tuning must not rank a model
         by them.
     """
-    return {
-      split: self._compare(
-        images,
-        with_metrics=self.with_metrics,
-        decides=split == "validation",
+    found = {}
+    for split, images in self.by_split.items():
+      decides = split == "validation"
+      found[split] = self._compare(
+        images, with_metrics=self.with_metrics, decides=decides
       )
-      for split, images in self.by_split.items()
-    }
+    return found
 
   def evaluate_all(self) -> dict[str, verification.VerificationResult]:
     """Results of every split."""
     return {split: some.evaluate() for split, some in self.embed_all().items()}
 
   def validate(self, model_weights: Any) -> dict[str, float]:
-    """Recall on a fixed sample of the validation images."""
+    """Recalls on a fixed sample of validation images, by metrics.csv's names.
+
+    Raises:
+      errors.DivergedError: If an embedding is not finite.
+    """
     self.set_weights(model_weights)
-    recalls = self._compare(self.sample).evaluate().recall_at_far
-    return {
-      loop.RECALL_PREFIX + verification.format_false_accept_rate(rate): recall
-      for rate, recall in recalls.items()
-    }
+    recalls = {}
+    for rate, recall in (
+      self._compare(self.sample).evaluate().recall_at_far.items()
+    ):
+      name = verification.format_false_accept_rate(rate)
+      recalls[loop.RECALL_PREFIX + name] = recall
+    return recalls
 
 
 def keeps_best(experiment: experiment_lib.Experiment) -> bool:
@@ -277,8 +281,8 @@ def keeps_best(experiment: experiment_lib.Experiment) -> bool:
   if experiment.spec.export_average is not None:
     return False
   asked = experiment.spec.keep
-  is_free = experiment.task.validates_on_others
-  is_free = is_free or not experiment.mechanism.config.noise_multiplier
+  has_noise = bool(experiment.mechanism.config.noise_multiplier)
+  is_free = experiment.task.validates_on_others or not has_noise
   if asked is None:
     return is_free
   if asked == kept_model.BEST and not is_free:
@@ -318,17 +322,16 @@ def hand_over(
     why = f"averaging over rounds, {config.export_average:g} of the past each"
   if best is None:
     return {"round": rounds, "of_rounds": rounds, "by": why}
-  chosen = {
+  chosen: dict[str, Any] = {
     "round": best.round,
     "of_rounds": rounds,
     "by": "mean recall on validation images, among evaluated rounds and start",
     "mean_recall_on_validation": best.recall,
   }
   if best.round != rounds:
-    chosen["last"] = {
-      split: result.to_json()["recall_at_far"]
-      for split, result in evaluator.evaluate_all().items()
-    }
+    recalls = chosen["last"] = {}
+    for split, result in evaluator.evaluate_all().items():
+      recalls[split] = result.to_json()["recall_at_far"]
     evaluator.set_weights(best.weights)
   return chosen
 
@@ -353,41 +356,30 @@ def create_card(
     experiment: The run.
     chain: Chain of the run.
     kept: Round of the model, and how it was chosen.
+
+  Returns:
+    The card. It is given away: it has no noiseless figure of users who train.
   """
-  task = experiment.task
-  split = "validation" if task.selection_users else "test"
-  # The card is given away, so it has no noiseless figure of users who train.
+  task, spec = experiment.task, experiment.spec
+  settings = spec.settings(with_paths=False)
+  verified = None
+  if task.validates_on_others:
+    verified = _describe_verification(task, embedded)
   return model_card.ModelCard(
     image_shape=tuple(backbone.input_shape[1:]),
     embedding_dim=backbone.output_shape[1],
     preprocessing=(
       model_card.MIDDLE_CROP if task.has_images else model_card.AS_GIVEN
     ),
-    verification=model_card.describe_verification(
-      embedded[split].evaluate(model_card.FALSE_ACCEPT_RATES),
-      # Its split may name people.
-      source=f"{split} images of task {task.name}",
-      on_training_users=False,
-      galleries=gallery_thresholds.measure(
-        embedded[split].embeddings, embedded[split].images.labels
-      ),
-    )
-    if task.validates_on_others
-    else None,
+    verification=verified,
     privacy=model_card.describe_privacy(privacy),
     training={
       "task": task.name,
       "unit_of_privacy": task.user_meaning,
       # It is None where updates were summed in the clear.
       "secure_sums": experiment.secure_sums,
-      "backbone": (
-        experiment.spec.algorithm.backbone.backbone or task.default_backbone
-      ),
-      "settings": {
-        name: value
-        for name, value in experiment.spec.settings(with_paths=False).items()
-        if value is not None
-      },
+      "backbone": spec.algorithm.backbone.backbone or task.default_backbone,
+      "settings": {k: v for k, v in settings.items() if v is not None},
       # Recalls of a model that is not given away stay behind.
       "kept": {name: kept[name] for name in ("round", "of_rounds", "by")},
       "code_version": chain.found["code_version"],
@@ -397,11 +389,28 @@ def create_card(
   )
 
 
+def _describe_verification(
+  task: task_lib.Task, embedded: Mapping[str, Embedded]
+) -> dict[str, Any]:
+  """Thresholds and recalls on images of users who do not train."""
+  split = "validation" if task.selection_users else "test"
+  images = embedded[split]
+  return model_card.describe_verification(
+    images.evaluate(model_card.FALSE_ACCEPT_RATES),
+    # Its split may name people.
+    source=f"{split} images of task {task.name}",
+    on_training_users=False,
+    galleries=gallery_thresholds.measure(
+      images.embeddings, images.images.labels
+    ),
+  )
+
+
 def check_export(path: str | None, run_dir: str) -> None:
   """Refuses, before a run begins, a place where its backbone cannot be put.
 
   Raises:
-    FieldError: If there is something already, or the place cannot be written.
+    errors.FieldError: If there is something, or the place cannot be written.
   """
   if path is None:
     return

@@ -1,7 +1,7 @@
 """Plan of a run: its time, memory and cost, told before there is one.
 
-Users and images are counted, no image is looked at: time and memory of a round
-are measured on images that are made up.
+A plan counts users and images but looks at no image: it measures time and
+memory of a round on images that are made up.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import math
 import time
+from typing import Any
 
 from etils import epy
 import numpy as np
@@ -35,6 +36,7 @@ from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
+  import tensorflow_federated as tff
 
   from tff_fedemb.evaluation import embedding
   from tff_fedemb.report import training_report
@@ -92,9 +94,12 @@ def plan(
   Args:
     spec: The run.
     measure: Whether time and memory of a round are measured, on images that are
-      made up. Without, and if the task knows its number of users, no data are
+      made up. If not, and if the task knows its number of users, no data are
       read and TensorFlow is not needed.
     task: The task that `spec.task` creates, if it is at hand.
+
+  Returns:
+    The plan; `print` shows all of it.
 
   Raises:
     errors.FieldError: If the spec does not fit the data, or too little of its
@@ -133,7 +138,15 @@ def plan(
 
 
 def tell_cost(experiment: experiment_lib.Experiment) -> str:
-  """Says in a sentence what the rounds of a run would cost."""
+  """Says in a sentence what the rounds of a run would cost.
+
+  Args:
+    experiment: The run.
+
+  Returns:
+    Epsilon and delta; where epsilon is above 100, the number of users that
+    would have a single-digit one with the same noise on the mean.
+  """
   noise = experiment.mechanism.config.noise_multiplier
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
@@ -158,7 +171,15 @@ def tell_run(
   experiment: experiment_lib.Experiment,
   held_out_images: Mapping[str, embedding.LabelledImages],
 ) -> Iterator[str]:
-  """Says what is trained and evaluated on, and what is odd about that."""
+  """Says what is trained and evaluated on, and what is odd about that.
+
+  Args:
+    experiment: The run, its task at hand.
+    held_out_images: Images to evaluate on, by split.
+
+  Yields:
+    Lines for the terminal.
+  """
   task, claim = experiment.task, experiment.participation
   yield from task.describe()
   for split, images in held_out_images.items():
@@ -179,9 +200,8 @@ def tell_run(
 
 def _tell_data(task: task_lib.Task) -> Iterator[str]:
   yield from task.describe()
-  train, validation, test = map(
-    task.count_images, ("train", *task_lib.EVALUATION_SPLITS)
-  )
+  splits = ("train", *task_lib.EVALUATION_SPLITS)
+  train, validation, test = map(task.count_images, splits)
   yield (
     f"Images: {train:,} of users who train"
     f" ({train / len(task.train_users):.3g} each); {validation:,} for"
@@ -195,7 +215,13 @@ def _epsilon(
   *,
   growth: float = 1.0,
 ) -> float:
-  """Epsilon at another noise, or of a larger population and cohort."""
+  """Epsilon at another noise, or of a larger population and cohort.
+
+  Args:
+    experiment: The run.
+    noise_multiplier: Noise multiplier in place of its own.
+    growth: Users of the larger population and cohort / of the run.
+  """
   own = experiment.predict_ledger()
   participation, delta, round_sum = own.participation, own.delta, own.round_sum
   if growth != 1.0:
@@ -211,21 +237,24 @@ def _epsilon(
     round_sum = dataclasses.replace(
       round_sum, noise_multiplier=ratio * round_sum.noise_multiplier
     )
-  return ledger_lib.create_ledger(
+  # Use the run's own accountants; leave out PLD, which takes seconds, for a
+  # larger population.
+  accountants = epsilon_lib.default_accountants(
+    participation, noise_multiplier if growth == 1.0 else 0.0
+  )
+  ledger = ledger_lib.create_ledger(
     participation,
     composition.Noise(noise_multiplier, experiment.mechanism.strategy),
     own.rounds,
     delta=delta,
-    # Use the run's own accountants; leave out PLD, which takes seconds, where
-    # the noise differs from the run's.
-    accountants=epsilon_lib.default_accountants(
-      participation, noise_multiplier if growth == 1.0 else 0.0
-    ),
+    accountants=accountants,
     round_sum=round_sum,
-  ).tightest_epsilon()
+  )
+  return ledger.tightest_epsilon()
 
 
 def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
+  """Tells epsilon at the run's noise and at others, and what it rests on."""
   own = experiment.mechanism.config.noise_multiplier
   participation = experiment.participation
   clients = participation.clients_per_round
@@ -242,10 +271,8 @@ def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
   levels = [own, *others[-2:]] if own else others
   for noise in sorted(levels):
     mark = "  <- this run" if noise == own else ""
-    yield (
-      f"{noise:>18g}{noise / clients:>14.2g}"
-      f"{words.format_epsilon(_epsilon(experiment, noise)):>10}{mark}"
-    )
+    epsilon = words.format_epsilon(_epsilon(experiment, noise))
+    yield f"{noise:>18g}{noise / clients:>14.2g}{epsilon:>10}{mark}"
   if experiment.task is None and not experiment.mechanism.strategy:
     yield (
       "The noise is taken for a Gaussian here: the run adds a little for its"
@@ -279,6 +306,7 @@ def _find_growth(experiment: experiment_lib.Experiment) -> tuple[float, float]:
 
   if excess(0.0) <= 0:
     return epsilon_at(0.0), 1.0
+  # A noise multiplier of 2 is enough for most; the loop goes on if it is not.
   high = math.log(2 / own) if own < 1 else 1.0
   while excess(high) > 0:
     high += 1.0
@@ -318,7 +346,7 @@ def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
   if task.decode_images is not None:
     image = tf.io.encode_jpeg(image).numpy()
 
-  def make_up(client_id, numbers):
+  def make_up(client_id: tf.Tensor, numbers: tf.Tensor) -> Mapping[str, Any]:
     images = tf.repeat(tf.constant(image)[tf.newaxis], tf.size(numbers), axis=0)
     users = numbers // images_per_user
     labels = users if task.one_class_per_user else numbers
@@ -327,35 +355,30 @@ def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
       x=images, y=(first + labels) % task.num_train_classes
     )
 
-  def create_client_dataset(client_id):
+  def create_client_dataset(client_id: tf.Tensor) -> tf.data.Dataset:
     users = tf.strings.split(client_id, population.SEPARATOR)
     number = tf.size(users, tf.int64) * images_per_user
-    return (
-      tf.data.Dataset.range(number)
-      .batch(_READING_BATCH)
-      .map(lambda numbers: make_up(client_id, numbers))
-    )
+    numbers = tf.data.Dataset.range(number).batch(_READING_BATCH)
+    return numbers.map(functools.partial(make_up, client_id))
 
   return dataclasses.replace(task, create_client_dataset=create_client_dataset)
 
 
-def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
-  task, participation = experiment.task, experiment.participation
-  images = task.count_images("train")
-  images_per_user = max(round(images / len(task.train_users)), 1)
-  made_up = dataclasses.replace(
-    experiment, task=_make_up(task, images_per_user)
-  )
-  process = made_up.build_process()
-  num_clients, cores = participation.clients_per_round, base.count_cores()
+def _measure_round(
+  experiment: experiment_lib.Experiment,
+  process: tff.learning.templates.LearningProcess,
+) -> tuple[float, int]:
+  """Seconds of a round, and the number of clients that were measured."""
+  users, claim = experiment.task.train_users, experiment.participation
+  num_clients, cores = claim.clients_per_round, base.count_cores()
   # It does not matter who they are: their images are made up.
-  slots = np.arange(num_clients * participation.users_per_client)
+  slots = np.arange(num_clients * claim.users_per_client)
   clients = slots.reshape(num_clients, -1)[: _CLIENTS_PER_CORE * cores]
-  measured = task.train_users.client_ids(list(clients))
+  measured = users.client_ids(list(clients))
   with experiment.spec.runtime.create() as runtime:
     state = runtime.initialize(process)
     # Clients of one user each warm up: the next rounds find all sessions ready.
-    warm_up = task.train_users.client_ids(list(slots[:cores, np.newaxis]))
+    warm_up = users.client_ids(list(slots[:cores, np.newaxis]))
     state, _ = runtime.next(state, warm_up)
     seconds = []
     for clients_of_round in ([], measured):
@@ -364,21 +387,29 @@ def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
       seconds.append(time.perf_counter() - start)
   server, with_clients = seconds
   per_client = max(with_clients - server, 0.0) / max(len(measured), 1)
-  round_seconds = server + num_clients * per_client
+  return server + num_clients * per_client, len(measured)
+
+
+def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
+  """Measures a round on images made up, and tells its time and memory."""
+  task, participation = experiment.task, experiment.participation
+  images = task.count_images("train")
+  images_per_user = max(round(images / len(task.train_users)), 1)
+  made_up = _make_up(task, images_per_user)
+  process = dataclasses.replace(experiment, task=made_up).build_process()
+  seconds, num_measured = _measure_round(experiment, process)
   memory = training_report.peak_memory_bytes()
   size = "x".join(map(str, task.image_shape))
-  interval = tqdm.tqdm.format_interval
   rounds = experiment.spec.rounds
   yield (
-    f"A round of {num_clients:,} virtual clients with"
+    f"A round of {participation.clients_per_round:,} virtual clients with"
     f" {participation.users_per_client} users of {images_per_user} images each"
-    f" ({size}), measured on {len(measured)} of them with"
-    " images made up:"
+    f" ({size}), measured on {num_measured} of them with images made up:"
   )
+  all_rounds = tqdm.tqdm.format_interval(rounds * seconds)
   yield (
-    f"  time    {round_seconds:.3g} s; {interval(rounds * round_seconds)} for"
-    f" {rounds:,} rounds, without reading files and decoding photos larger than"
-    " that"
+    f"  time    {seconds:.3g} s; {all_rounds} for {rounds:,} rounds, without"
+    " reading files and decoding photos larger than that"
   )
   yield f"  memory  {memory / 1e9:.2g} GB, this program at its most"
   if experiment.spec.deployment.deployment is not None:

@@ -31,9 +31,17 @@ SearchSpace = Mapping[str, tuple[str, tuple[Any, ...]]]
 
 
 def draw(space: SearchSpace, generator: np.random.Generator) -> dict[str, Any]:
-  """Draws a value of each field."""
+  """Draws a value of each field.
+
+  Args:
+    space: Distributions of the fields, as `read` returns them.
+    generator: Generator that every value is drawn from.
+
+  Returns:
+    Values by the name of the field; the same seed draws the same ones, whatever
+    the order of the space.
+  """
   drawn = {}
-  # Whatever the order in the file, the same seed draws the same values.
   for name, (kind, values) in sorted(space.items()):
     if kind == "values":
       drawn[name] = values[generator.integers(len(values))]
@@ -60,12 +68,13 @@ def apply(
       range.
   """
   fields = _find_fields(spec, {name: [value] for name, value in values.items()})
+  changes = {}
   for name, value in values.items():
     if name not in fields:
       raise errors.FieldError(name, "be a field of the run", repr(value))
-  return config_lib.replace(
-    spec, {fields[name][0]: value for name, value in values.items()}
-  )
+    path, _ = fields[name]
+    changes[path] = value
+  return config_lib.replace(spec, changes)
 
 
 def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
@@ -74,6 +83,9 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
   Args:
     path: The file.
     spec: Spec of the trials, but for what is drawn.
+
+  Returns:
+    The distributions, their values and bounds checked.
 
   Raises:
     errors.FieldError: If it has another format, names a field that does not
@@ -88,20 +100,20 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
       "be an object of fields and what to draw their values from", repr(space)
     )
   fields = _find_fields(spec, {name: _listed(x) for name, x in space.items()})
-  for name in space:
+  checked = {}
+  for name, choice in space.items():
     if name not in fields:
       raise _error("hold fields of the trials", repr(name))
-    if not fields[name][1].searchable:
+    path, field = fields[name]
+    if not field.searchable:
       raise _error(
         f"not hold {name}: all trials must have the same data, privacy cost"
         " and evaluation, and a sampling of their own",
         name,
       )
-    _check_cost(name, fields[name][0], spec)
-  return {
-    name: _check_choice(fields[name][1], name, choice)
-    for name, choice in space.items()
-  }
+    _check_cost(name, path, spec)
+    checked[name] = _check_choice(field, name, choice)
+  return checked
 
 
 def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
@@ -134,8 +146,8 @@ def _find_fields(
 
   Args:
     spec: Spec of the trials, but for what is drawn.
-    classes: Names of classes that replace a part's own, by the name of the
-      part; other names and values may be among them.
+    classes: Names of classes that replace that of a part, by the flag of the
+      part; other flags and values may be among them.
   """
   found: dict[str, tuple[tuple[str, ...], config_lib.FieldSpec]] = {}
   replaced: list[tuple[str, ...]] = []
@@ -143,12 +155,13 @@ def _find_fields(
     if any(path[: len(part)] == part for part in replaced):
       continue
     found.setdefault(field.flag, (path, field))
-    if field.registry is not None and field.flag in classes:
-      replaced.append(path)
-      for kind in classes[field.flag]:
-        if isinstance(kind, str) and kind in field.registry:
-          for inner in config_lib.specs(field.registry[kind]):
-            found.setdefault(inner.flag, ((*path, inner.name), inner))
+    if field.registry is None or field.flag not in classes:
+      continue
+    replaced.append(path)
+    for kind in classes[field.flag]:
+      if isinstance(kind, str) and kind in field.registry:
+        for inner in config_lib.specs(field.registry[kind]):
+          found.setdefault(inner.flag, ((*path, inner.name), inner))
   return found
 
 
@@ -159,6 +172,7 @@ def _error(requirement: str, found: object) -> errors.FieldError:
 def _check_choice(
   field: config_lib.FieldSpec, name: str, choice: Any
 ) -> tuple[str, tuple[Any, ...]]:
+  """The kind of a field's distribution, and its values or bounds."""
   if not isinstance(choice, dict) or len(choice) != 1:
     raise _error(f"have one of {', '.join(KINDS)} for {name}", repr(choice))
   [(kind, values)] = choice.items()
@@ -166,24 +180,31 @@ def _check_choice(
   if not isinstance(values, list) or not values:
     raise _error(f"have a list of values for {name}", repr(values))
   try:
-    if kind != "values":
-      found = tuple(checks.check_number(name, value) for value in values)
-    elif field.registry is None:
-      found = tuple(config_lib.check(field, value) for value in values)
-    else:
-      found = tuple(values)
-      for value in found:
-        checks.check_choice(name, value, field.registry)
+    found = tuple(_check_value(field, name, kind, value) for value in values)
   except errors.FieldError as error:
     raise error.renamed(f"search_space: {name}") from error
-  low = 0.0 if kind == "log_uniform" else -math.inf
-  if kind != "values" and (
-    field.type is not float or len(found) != 2 or not low < found[0] < found[1]
-  ):
-    positive = " positive" if kind == "log_uniform" else ""
+  if kind == "values":
+    return kind, found
+  low, positive = -math.inf, ""
+  if kind == "log_uniform":
+    low, positive = 0.0, " positive"
+  are_bounds = len(found) == 2 and low < found[0] < found[1]
+  if field.type is not float or not are_bounds:
     raise _error(
       f"have two{positive} numbers in ascending order as {kind} bounds of"
       f" {name}, a field of type {field.type.__name__}",
       repr(values),
     )
   return kind, found
+
+
+def _check_value(
+  field: config_lib.FieldSpec, name: str, kind: str, value: Any
+) -> Any:
+  """A bound as a number, or a value as the field takes it."""
+  if kind != "values":
+    return checks.check_number(name, value)
+  if field.registry is None:
+    return config_lib.check(field, value)
+  checks.check_choice(name, value, field.registry)
+  return value
