@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 _TIMEOUT_SECONDS = 240.0
 _RAY_SECONDS = 20.0
-_ROUNDS = 60
+_ROUNDS = 40
 _FLAGS = (
   "--task=emnist",
   "--clients_per_round=2",

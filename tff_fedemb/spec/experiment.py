@@ -172,7 +172,7 @@ class Experiment:
     config, claim = self.spec.deployment, self.participation
     local, task = self.spec.algorithm.local, self.task
     # With equal work every device takes the time of the most.
-    images = local.max_examples_per_client
+    images: float = local.max_examples_per_client
     if not images:
       images = task.count_images("train") / len(task.train_users)
     warmup = local.head_warmup_steps * local.batch_size

@@ -104,14 +104,14 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
   for name, choice in space.items():
     if name not in fields:
       raise _error("hold fields of the trials", repr(name))
-    path, field = fields[name]
+    names, field = fields[name]
     if not field.searchable:
       raise _error(
         f"not hold {name}: all trials must have the same data, privacy cost"
         " and evaluation, and a sampling of their own",
         name,
       )
-    _check_cost(name, path, spec)
+    _check_cost(name, names, spec)
     checked[name] = _check_choice(field, name, choice)
   return checked
 
