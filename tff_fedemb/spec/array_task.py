@@ -1,9 +1,8 @@
 """A task from arrays: images, their labels, and whose they are.
 
-For a notebook, or for data that fit into memory. A client's data set is read
-from a file of all rows, sorted by user, that is made for the program and goes
-with it: a graph that held the arrays could not be larger than 2 GB, and every
-client would copy it.
+Use it in a notebook, or for data that fit into memory. A client's data set is
+read from a temporary file of all rows, sorted by user: a graph that held the
+arrays could not be larger than 2 GB, and every client would copy it.
 """
 
 from __future__ import annotations
@@ -106,8 +105,8 @@ class ArrayTask(task_lib.TaskSource):
 
   @functools.cached_property
   def _digest(self) -> str:
-    arrays = (self.images, self.labels, self.users)
-    return chain.digest_of([arrays, *self._held_out.values()])
+    train = (self.images, self.labels, self.users)
+    return chain.digest_of([train, *self._held_out.values()])
 
   def to_json(self) -> dict[str, Any]:
     """The shape of the images and a digest of all arrays, not the arrays."""
@@ -129,7 +128,7 @@ class ArrayTask(task_lib.TaskSource):
     return len(np.unique(self.users))
 
   def create(self) -> task_lib.Task:
-    """Creates the task."""
+    """Creates the task, whose users are numbers in the order of their names."""
     users, slots = np.unique(self.users, return_inverse=True)
     classes, labels = np.unique(self.labels, return_inverse=True)
     order = np.argsort(slots, kind="stable")
@@ -138,8 +137,9 @@ class ArrayTask(task_lib.TaskSource):
     held_out = self._held_out
     counts = {name: len(labels) for name, (_, labels) in held_out.items()}
     pairs = np.unique(np.stack([slots, labels]), axis=1)
+    held_out_classes = np.concatenate([y for _, y in held_out.values()])
 
-    def load_images(split: str):
+    def load_images(split: str) -> embedding.LabelledImages:
       images, labels = held_out[split]
       return embedding.LabelledImages(images, labels)
 
@@ -166,9 +166,7 @@ class ArrayTask(task_lib.TaskSource):
       default_backbone=_BACKBONES[len(shape)],
       one_class_per_user=pairs.shape[1] == len(users),
       evaluation_on_training_users=not self.held_out_users,
-      held_out_classes_are_new=not any(
-        np.isin(labels, classes).any() for _, labels in held_out.values()
-      ),
+      held_out_classes_are_new=not np.isin(held_out_classes, classes).any(),
       count_images={"train": len(self.labels), **counts}.__getitem__,
     )
 
@@ -204,7 +202,17 @@ def _read(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
 def write_rows(
   directory: str, images: np.ndarray, labels: np.ndarray, order: np.ndarray
 ) -> str:
-  """Writes label and numbers of every row in an order; returns the file."""
+  """Writes label and numbers of every row to a file.
+
+  Args:
+    directory: Folder of the file.
+    images: Examples `[n, ...]`, uint8 or float32.
+    labels: Integers `[n]`.
+    order: The rows in the order in which they are written.
+
+  Returns:
+    The path: `read_client` reads it.
+  """
   path = os.path.join(directory, "rows")
   with open(path, "wb") as file:
     for row in order:
@@ -219,19 +227,22 @@ def read_client(
   starts: np.ndarray,
   image_shape: tuple[int, ...],
 ) -> Any:
-  """The rows of a virtual client's users; TensorFlow operations only.
+  """Reads the rows of a virtual client's users, by TensorFlow operations only.
 
   Args:
-    path: See `write_rows`, of rows that are sorted by user.
-    client_id: Numbers of the users.
-    starts: First row of each user, and the number of rows.
+    path: File that `write_rows` wrote, of rows that are sorted by user.
+    client_id: Numbers of the users, as text `[]`.
+    starts: First row of each user, and the number of rows, `[users + 1]`.
     image_shape: Shape of an example.
+
+  Returns:
+    A data set of batches, `x` of shape `[b, *image_shape]` and `y` `[b]` int64.
   """
   dtype = pipelines.dtype_of(image_shape)
   record_bytes = _LABEL_BYTES + dtype.itemsize * int(np.prod(image_shape))
   ends = tf.constant(starts, tf.int64) * record_bytes
 
-  def read_user(slot):
+  def read_user(slot: tf.Tensor) -> tf.data.Dataset:
     return tf.data.FixedLengthRecordDataset(
       path,
       record_bytes,
@@ -239,23 +250,18 @@ def read_client(
       footer_bytes=ends[-1] - ends[slot + 1],
     )
 
-  def parse(rows) -> Mapping[str, Any]:
+  def parse(rows: tf.Tensor) -> Mapping[str, Any]:
     labels = tf.strings.substr(rows, 0, _LABEL_BYTES)
+    labels = tf.io.decode_raw(labels, tf.int64)[:, 0]
     images = tf.strings.substr(rows, _LABEL_BYTES, record_bytes)
-    return collections.OrderedDict(
-      x=tf.reshape(tf.io.decode_raw(images, dtype), [-1, *image_shape]),
-      y=tf.io.decode_raw(labels, tf.int64)[:, 0],
-    )
+    images = tf.io.decode_raw(images, dtype)
+    images = tf.reshape(images, [-1, *image_shape])
+    return collections.OrderedDict(x=images, y=labels)
 
-  slots = tf.strings.to_number(
-    tf.strings.split(client_id, population.SEPARATOR), tf.int64
-  )
-  return (
-    tf.data.Dataset.from_tensor_slices(slots)
-    .flat_map(read_user)
-    .batch(_READING_BATCH)
-    .map(parse)
-  )
+  users = tf.strings.split(client_id, population.SEPARATOR)
+  slots = tf.strings.to_number(users, tf.int64)
+  rows = tf.data.Dataset.from_tensor_slices(slots).flat_map(read_user)
+  return rows.batch(_READING_BATCH).map(parse)
 
 
 def from_client_data(
@@ -277,6 +283,9 @@ def from_client_data(
     label_key: Key of the label in an example, an integer.
     name: Name of the task.
 
+  Returns:
+    The task, of the examples of all clients.
+
   Raises:
     errors.FieldError: If there is no example, none with such keys, or they hold
       something else.
@@ -291,22 +300,20 @@ def from_client_data(
     >>> fe.from_client_data(data, test=data).num_users
     2
   """
-  read = {"train": train, "test": test}
-  rows = {
-    key: list(_read_clients(key, data, image_key, label_key))
-    for key, data in read.items()
-  }
-  images, labels, users = zip(*rows["train"], *rows["test"], strict=True)
+  rows = list(_read_clients("train", train, image_key, label_key))
+  split = len(rows)
+  rows += _read_clients("test", test, image_key, label_key)
+  images, labels, users = map(list, zip(*rows, strict=True))
   # One scale for both: black pictures alone do not tell theirs.
-  pixels = arrays.to_pixels(image_key, list(images), whose=users)
+  pixels = arrays.to_pixels(image_key, images, whose=users)
   if pixels.ndim == 3:
     pixels = pixels[..., np.newaxis]
-  split = len(rows["train"])
+  classes = np.array(labels, object)
   return ArrayTask(
     pixels[:split],
-    np.array(labels[:split], object),
+    classes[:split],
     np.array(users[:split], object),
-    test=(pixels[split:], np.array(labels[split:], object)),
+    test=(pixels[split:], classes[split:]),
     name=name,
   )
 

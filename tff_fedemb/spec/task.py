@@ -1,6 +1,6 @@
 """A task: users with images, held-out classes, and a backbone.
 
-Validated when its data are read, in the manner of TFF's baseline tasks.
+As in TFF's baseline tasks, a task is validated when its data are read.
 """
 
 from __future__ import annotations
@@ -115,17 +115,12 @@ class Task:
       )
     checks.check_integer("num_train_classes", self.num_train_classes, minimum=1)
     with tf.Graph().as_default():
-      spec = self.create_client_dataset(
-        tf.compat.v1.placeholder(tf.string, [])
-      ).element_spec
-    expected = {
-      "x": (
-        tf.TensorSpec([None, *self.image_shape], self._dtype)
-        if self.decode_images is None
-        else tf.TensorSpec([None], tf.string)
-      ),
-      "y": tf.TensorSpec([None], tf.int64),
-    }
+      client_id = tf.compat.v1.placeholder(tf.string, [])
+      spec = self.create_client_dataset(client_id).element_spec
+    images = tf.TensorSpec([None], tf.string)
+    if self.decode_images is None:
+      images = tf.TensorSpec([None, *self.image_shape], self._dtype)
+    expected = {"x": images, "y": tf.TensorSpec([None], tf.int64)}
     if spec != expected:
       raise ValueError(
         f"create_client_dataset must yield {expected}, found {spec}."
@@ -138,27 +133,30 @@ class Task:
       warnings.append(
         "all training images are of one class, which leaves nothing to learn"
       )
-    return [
-      f"{self.name}: {len(self.train_users):,} users ({self.user_meaning}),"
-      f" {self.num_train_classes:,} training classes;"
-      f" {self.split_description}.",
-      *(f"warning: {warning}" for warning in warnings),
+    users = f"{len(self.train_users):,} users ({self.user_meaning})"
+    lines = [
+      f"{self.name}: {users}, {self.num_train_classes:,} training classes;"
+      f" {self.split_description}."
     ]
+    return lines + [f"warning: {warning}" for warning in warnings]
 
   def leave_out(self, selection_users: int) -> Task:
     """The task in which some users do not train, but are for validation.
 
     Privacy:
-      Whatever is chosen by the images for validation is covered for the users
-      who train, and for nobody of the others.
+      The guarantee covers a choice by the images for validation for the users
+      who train, and for none of the others.
 
     Args:
-      selection_users: Number of these users, less than all; their images are
-        those that they would train on. They are held in memory, encoded if that
-        is what clients hold.
+      selection_users: Number of these users, less than all. Their images are
+        those that they would train on, and are held in memory, encoded if that
+        is how clients hold them.
+
+    Returns:
+      The task of the users who are left.
 
     Raises:
-      FieldError: If nobody would be left to train.
+      errors.FieldError: If nobody would be left to train.
     """
     if selection_users >= len(self.train_users):
       raise errors.FieldError(
@@ -169,10 +167,10 @@ class Task:
     train_users, left_out = self.train_users.leave_out(selection_users)
     read = functools.cache(lambda: self._read_users(left_out))
 
-    def load_images(split):
+    def load_images(split: str) -> embedding.LabelledImages:
       return read() if split == "validation" else self.load_images(split)
 
-    def count_images(split):
+    def count_images(split: str) -> int:
       number = len(read().labels)
       if split == "validation":
         return number
@@ -196,11 +194,11 @@ class Task:
 
   def _read_users(self, user_ids: Sequence[str]) -> embedding.LabelledImages:
     """Images that some users would train on; decoded when indexed."""
+    users = tf.data.Dataset.from_tensor_slices(list(user_ids))
     create = tf.autograph.experimental.do_not_convert(
       self.create_client_dataset
     )
-    users = tf.data.Dataset.from_tensor_slices(list(user_ids)).flat_map(create)
-    found = pipelines.gather(users)
+    found = pipelines.gather(users.flat_map(create))
     images, labels = found["x"].numpy(), found["y"].numpy()
     if self.decode_images is not None:
       encoded = images
@@ -239,8 +237,11 @@ class Task:
     """Builds the computation from a virtual client's identifier to its data.
 
     Args:
-      max_examples_per_client: If it is not 0, a client uses so many at most,
-        and its users come in turn.
+      max_examples_per_client: Maximum number of examples of a client, whose
+        users come in turn; 0 for all.
+
+    Returns:
+      A TFF computation from a string to a data set of batches.
     """
     create = self.find_client_dataset(max_examples_per_client)
     return tff.tensorflow.computation(create, tff.types.TensorType(np.str_))
@@ -248,7 +249,11 @@ class Task:
   def find_client_dataset(
     self, max_examples_per_client: int = 0
   ) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """The same as a function of TensorFlow."""
+    """Returns the same as a function of TensorFlow.
+
+    Args:
+      max_examples_per_client: As in `build_dataset_computation`.
+    """
     options = pipelines.build_options()
     create = self.create_client_dataset
     if max_examples_per_client:
@@ -306,6 +311,9 @@ def create_task(name: str, **fields: Any) -> TaskSource:
   Args:
     name: Name of a task that comes along, such as "emnist", or `module:Class`.
     **fields: Fields of the task, for example `data_dir`.
+
+  Returns:
+    The source of the task; its `create` reads the data.
 
   Raises:
     errors.FieldError: If there is no such task or field, or a value is out of
