@@ -1,8 +1,8 @@
 """A training run under a deployment: flags, rounds, what came of them.
 
-The rounds of a simulation are played from the first one on, also by a program
-that goes on with a run: they are the same, and deployment.csv with them.
-Training sees those alone that are released.
+A program that goes on with a run plays the rounds of the simulation from the
+first one on: they are the same, and so is deployment.csv. Training sees the
+released rounds alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ with epy.lazy_imports():
 
   from tff_fedemb.records import run_directory
 
-# They take some milliseconds each, and a dry run should be quick.
+# Each takes some milliseconds, and a dry run should be quick.
 _MAX_ROUNDS_PLAYED = 1000
 _COLUMNS = tuple(
   field.name for field in dataclasses.fields(simulation_lib.RoundOutcome)
@@ -65,6 +65,9 @@ def read_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
 
   Args:
     values: As `describe` returns them.
+
+  Returns:
+    The simulation, before its first round.
 
   Raises:
     errors.FieldError: If one is missing or out of its range.
@@ -115,6 +118,12 @@ class DeployedRounds:
     Args:
       round_num: Number among the rounds that are released; not before that of
         an earlier call.
+
+    Returns:
+      Slots of the users of each client, int64 `[1]`.
+
+    Raises:
+      errors.DataError: If a round could not be released for a month.
     """
     self.play(round_num + 1)
     if round_num + 1 != self._num_released:
@@ -122,7 +131,11 @@ class DeployedRounds:
     return list(self._reported[:, np.newaxis])
 
   def play(self, rounds: int) -> None:
-    """Plays until so many rounds have been released, if they are not yet."""
+    """Plays until so many rounds have been released, if they are not yet.
+
+    Raises:
+      errors.DataError: If a round could not be released for a month.
+    """
     with open(self._path, "a" if self._rows else "w", newline="") as file:
       writer = csv.writer(file, lineterminator="\n")
       if not self._rows:
@@ -162,54 +175,61 @@ class DeployedRounds:
     released = rows[rows.abandoned == 0]
     days = float(rows.end_hours.iloc[-1]) / 24
     sums = {name: int(rows[name].sum()) for name in _COUNTS}
-    slots, counts = simulation.participations()
-    classes = simulation.devices.device_class(slots)
-    by_class = np.bincount(
-      classes, weights=counts, minlength=len(devices_lib.CLASSES)
-    )
-    claim = ledger.participation
-    observed = participation_check.observe(claim.num_users, trace)
-    measured = check_ins.CheckIns(
-      claim.num_users,
-      claim.users_per_round,
-      min_separation=observed.min_separation or max(ledger.rounds, 1),
-      max_participations=max(observed.max_participations, 1),
-    )
+    lost = sums["dropped"] + sums["interrupted"]
     began = max(sums["selected"] - sums["dropped"], 1)
-    return report_lib.json_safe(
-      {
-        "description": simulation.deployment.description,
-        "days": days,
-        "rounds_a_day": len(released) / days if days else None,
-        "rounds_released": len(released),
-        "rounds_abandoned": len(rows) - len(released),
-        **sums,
-        "dropout": (sums["dropped"] + sums["interrupted"])
-        / max(sums["selected"], 1),
-        "session_shapes": {
-          "finished": sums["reported"] / began,
-          "rejected": (sums["aborted"] + sums["late"]) / began,
-          "interrupted": sums["interrupted"] / began,
-        },
-        "bytes_down": int(rows.bytes_down.sum()),
-        "bytes_up": int(rows.bytes_up.sum()),
-        "devices_never_reached": simulation.num_users - slots.size,
-        "participation_by_device_class": {
-          name: float(share)
-          for name, share in zip(
-            devices_lib.CLASSES, by_class / max(counts.sum(), 1), strict=True
-          )
-        },
-        "measured": {
-          "note": "measured after the fact: no part of the guarantee",
-          "min_separation": observed.min_separation,
-          "max_participations": observed.max_participations,
-          "epsilon": dataclasses.replace(ledger, participation=measured)
-          .report()
-          .epsilon,
-        },
-      }
-    )
+    summary = {
+      "description": simulation.deployment.description,
+      "days": days,
+      "rounds_a_day": len(released) / days if days else None,
+      "rounds_released": len(released),
+      "rounds_abandoned": len(rows) - len(released),
+      **sums,
+      "dropout": lost / max(sums["selected"], 1),
+      "session_shapes": {
+        "finished": sums["reported"] / began,
+        "rejected": (sums["aborted"] + sums["late"]) / began,
+        "interrupted": sums["interrupted"] / began,
+      },
+      "bytes_down": int(rows.bytes_down.sum()),
+      "bytes_up": int(rows.bytes_up.sum()),
+      **self._count_participations(),
+      "measured": _measure(ledger, trace),
+    }
+    return report_lib.json_safe(summary)
+
+  def _count_participations(self) -> dict[str, Any]:
+    """Devices that no round reached, and the share of each class of device."""
+    slots, counts = self.simulation.participations()
+    classes = self.simulation.devices.device_class(slots)
+    names = devices_lib.CLASSES
+    by_class = np.bincount(classes, weights=counts, minlength=len(names))
+    shares = (by_class / max(counts.sum(), 1)).tolist()
+    return {
+      "devices_never_reached": self.simulation.num_users - slots.size,
+      "participation_by_device_class": dict(zip(names, shares, strict=True)),
+    }
+
+
+def _measure(
+  ledger: ledger_lib.Ledger,
+  trace: Iterable[participation_trace.RecordedRound],
+) -> dict[str, Any]:
+  """Participation as it came about, and epsilon if it had been enforced."""
+  claim = ledger.participation
+  observed = participation_check.observe(claim.num_users, trace)
+  measured = check_ins.CheckIns(
+    claim.num_users,
+    claim.users_per_round,
+    min_separation=observed.min_separation or max(ledger.rounds, 1),
+    max_participations=max(observed.max_participations, 1),
+  )
+  report = dataclasses.replace(ledger, participation=measured).report()
+  return {
+    "note": "measured after the fact: no part of the guarantee",
+    "min_separation": observed.min_separation,
+    "max_participations": observed.max_participations,
+    "epsilon": report.epsilon,
+  }
 
 
 def open_rounds(
@@ -221,6 +241,9 @@ def open_rounds(
   Args:
     simulation: Simulation of the run, before its first round.
     directory: Directory of the run.
+
+  Returns:
+    The rounds, none of them played.
 
   Raises:
     errors.FieldError: If the run began under another deployment.
@@ -244,6 +267,9 @@ def tell_timetable(simulation: simulation_lib.Simulation, rounds: int) -> str:
   Args:
     simulation: Before its first round.
     rounds: Rounds of the run. No more than `_MAX_ROUNDS_PLAYED` are played.
+
+  Returns:
+    Days, rounds an hour, and shares of the rounds and devices that are lost.
 
   Raises:
     errors.DataError: If a round could not be released for a month.

@@ -1,9 +1,9 @@
 """Settings for data that nobody here has seen, by rules that only count.
 
-The rules look at how many users and classes there are and whether each user has
-one class, never at an image, nor at what an earlier run has found. What a user
-gives wins, and what follows from it follows. docs/photos.md has the runs that
-the constants are from.
+The rules look at the number of users and classes and at whether each user has
+one class, never at an image or at the results of an earlier run. Your own
+settings win, and others follow from them. docs/photos.md has the runs that the
+constants are from.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ _Settle = Callable[[str, Any, str], Any]
 def choose(
   task: task_lib.Task, given: Mapping[str, Any], *, federated: bool
 ) -> dict[str, Choice]:
-  """Chooses settings.
+  """Chooses settings by counting users and classes.
 
   Args:
     task: The task. The choice depends on its number of users, whether they have
@@ -79,75 +79,73 @@ def choose(
     return value
 
   users = len(task.train_users)
-  height, width, channels = task.image_shape
-  is_started = (
-    users < _FEW_USERS
-    and channels in (1, 3)
-    and not {"backbone", "pretrained_backbone", "embedding_dim"} & set(given)
-  )
-  if is_started:
-    name = settle("backbone", starts.BACKBONE, "of the weights below")
-    few = f"{users:,} users teach too little, and cannot hide one of them"
-    path = str(starts.PATH)
-    settle(
-      "pretrained_backbone",
-      path,
-      f"{few}: it starts from weights trained on synthetic patterns",
-    )
-    rate, scale, whose = *_RATES_FROM_START, "from these weights"
-  else:
-    why = f"for images of {height}x{width} pixels"
-    name = settle("backbone", task.default_backbone, why)
-    rate, scale = _LEARNING_RATES.get(name, _OTHER_LEARNING_RATES)
-    whose = f"of {name}"
+  _, _, channels = task.image_shape
+  of_network = {"backbone", "pretrained_backbone", "embedding_dim"}
+  is_started = users < _FEW_USERS and channels in (1, 3)
+  is_started = is_started and of_network.isdisjoint(given)
+  rate, scale, whose = _choose_network(task, settle, is_started=is_started)
   if federated:
     rounds = _ROUNDS_FROM_START if is_started else _ROUNDS
     _choose_cohort(task, given, rounds, settle)
+    why_scale = "a client's head is new in every round"
   else:
     pooled = min(_MAX_POOLED_USERS, users)
     settle("users_per_round", pooled, f"of {users:,} users")
     settle("rounds", _POOLED_ROUNDS, "one pass over those users each")
+    scale, why_scale = 1.0, "the head stays"
   settle("client_learning_rate", rate, whose)
-  if federated:
-    settle("head_lr_scale", scale, "a client's head is new in every round")
-  else:
-    settle("head_lr_scale", 1.0, "the head stays")
+  settle("head_lr_scale", scale, why_scale)
   settle("batch_size", 16, "users have few images")
   return chosen
+
+
+def _choose_network(
+  task: task_lib.Task, settle: _Settle, *, is_started: bool
+) -> tuple[float, float, str]:
+  """Chooses the backbone; returns learning rates for it, and whose they are."""
+  if not is_started:
+    height, width, _ = task.image_shape
+    why = f"for images of {height}x{width} pixels"
+    name = settle("backbone", task.default_backbone, why)
+    rates = _LEARNING_RATES.get(name, _OTHER_LEARNING_RATES)
+    return *rates, f"of {name}"
+  settle("backbone", starts.BACKBONE, "of the weights below")
+  users = f"{len(task.train_users):,} users"
+  why = (
+    f"{users} teach too little, and cannot hide one of them: it starts from"
+    " weights trained on synthetic patterns"
+  )
+  settle("pretrained_backbone", str(starts.PATH), why)
+  return *_RATES_FROM_START, "from these weights"
 
 
 def _choose_cohort(
   task: task_lib.Task, given: Mapping[str, Any], rounds: int, settle: _Settle
 ) -> None:
+  """Chooses the users of a client, clients, rounds, clip norm and noise."""
   num_users, alone = len(task.train_users), task.one_class_per_user
-  why_users = (
-    "each user has one class, and a client needs several"
-    if alone
-    else "users have several classes each"
-  )
-  of_client = max(
-    min(_USERS_PER_CLIENT[alone], num_users // 4), 2 if alone else 1
-  )
+  fewest, why_users = 1, "users have several classes each"
+  if alone:
+    fewest, why_users = 2, "each user has one class, and a client needs several"
+  of_client = max(min(_USERS_PER_CLIENT[alone], num_users // 4), fewest)
   per_client = settle("users_per_client", of_client, why_users)
-  clients = max(
-    _CLIENTS_PER_ROUND[alone], num_users // (_SHARE_OF_USERS * per_client)
-  )
-  clients = min(
-    clients, _MAX_CLIENTS_PER_ROUND, max(num_users // per_client, 1)
-  )
+  all_clients = max(num_users // per_client, 1)
+  share_of_users = num_users // (_SHARE_OF_USERS * per_client)
+  clients = max(_CLIENTS_PER_ROUND[alone], share_of_users)
+  clients = min(clients, _MAX_CLIENTS_PER_ROUND, all_clients)
   users = given.get("clients_per_round", clients) * per_client
   why_clients = f"so that a round has {users:,} of {num_users:,} users"
   clients = settle("clients_per_round", clients, why_clients)
   share = given.get("rounds", rounds) * users / num_users
   settle("rounds", rounds, f"a user is in {share:.3g} of them on average")
   settle("clip_norm", _CLIP_NORM, "about half of an update of LeNet")
-  mechanism = aggregators.AGGREGATORS[
-    given.get("aggregator", aggregators.DEFAULT)
-  ]
+  name = given.get("aggregator", aggregators.DEFAULT)
+  mechanism = aggregators.AGGREGATORS[name]
   if mechanism.adds_noise and mechanism.strategy_class is None:
+    noise = float(f"{_NOISE_ON_MEAN * clients:.2g}")
     settle(
       "noise_multiplier",
-      float(f"{_NOISE_ON_MEAN * clients:.2g}"),
+      noise,
       f"{_NOISE_ON_MEAN:g} for each virtual client of a round, with which"
       " LeNet learns",
     )
@@ -233,16 +231,23 @@ def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
 def tell(
   task: task_lib.Task, chosen: Mapping[str, Choice], given: Mapping[str, Any]
 ) -> str:
-  """Says what is chosen, in lines."""
+  """Says what is chosen.
+
+  Args:
+    task: The task.
+    chosen: Choices by flag, as `choose` returns them.
+    given: As for `choose`.
+
+  Returns:
+    A line for each choice, and a warning if training starts from nothing.
+  """
   users = len(task.train_users)
   lines = [
     f"Chosen for {users:,} users, {task.num_train_classes:,} classes, by"
-    " counting alone; a flag of yours wins:",
-    *(
-      f"  --{name}={choice.value}  ({choice.reason})"
-      for name, choice in chosen.items()
-    ),
+    " counting alone; a flag of yours wins:"
   ]
+  for name, choice in chosen.items():
+    lines.append(f"  --{name}={choice.value}  ({choice.reason})")
   if users < _FEW_USERS and not {"pretrained_backbone"} & {*chosen, *given}:
     lines.append(
       f"warning: with fewer than {_FEW_USERS} users, training from random"
