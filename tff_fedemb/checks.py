@@ -14,17 +14,17 @@ from tff_fedemb import errors
 
 # Numbers of rounds are multiplied as floating-point numbers.
 MAX_ROUNDS = 10**9
-# Arithmetic can be done with these noise multipliers: their squares and the
-# exponentials of these are numbers.
+# Squares of noise multipliers between these, and the exponentials of the
+# squares, are finite numbers.
 MIN_NOISE_MULTIPLIER = 1e-6
 MAX_NOISE_MULTIPLIER = 1e6
 
-# Products with a smaller delta are no normal numbers any more.
+# Products with a smaller delta are no longer normal numbers.
 DELTA_RANGE = {"minimum": 1e-250, "below": 1}
-# The threads of this process; Linux has it, where forks are usual.
+# The threads of this process, on Linux, where forks are usual.
 _THREADS = pathlib.Path("/proc/self/task")
 
-# More choices than that do not fit into an error; it names those like a value.
+# An error lists no more choices than these; it names the most similar ones.
 _MOST_LISTED = 40
 
 
@@ -40,13 +40,16 @@ def is_number(value: Any) -> bool:
 def check_integer(
   name: str, value: Any, *, minimum: int, maximum: int | None = None
 ) -> int:
-  """Returns value, Python's or NumPy's, as an `int`.
+  """Checks an integer, Python's or NumPy's.
 
   Args:
     name: Name in an error.
     value: The number.
     minimum: The smallest value allowed.
     maximum: The largest value allowed; None for any.
+
+  Returns:
+    The number as an `int`.
 
   Raises:
     errors.FieldError: If value is out of range, a truth value or no integer.
@@ -70,7 +73,7 @@ def check_number(
   below: float | None = None,
   maximum: float | None = None,
 ) -> float:
-  """Returns a finite number, Python's or NumPy's, as a `float`.
+  """Checks a finite number, Python's or NumPy's.
 
   With a maximum of infinity, infinity is allowed too.
 
@@ -81,6 +84,9 @@ def check_number(
     minimum: Inclusive lower bound.
     below: Exclusive upper bound.
     maximum: Inclusive upper bound.
+
+  Returns:
+    The number as a `float`.
 
   Raises:
     errors.FieldError: If value is out of range or no finite number.
@@ -101,7 +107,13 @@ def check_number(
   return float(value)
 
 
-def _range_in_words(above, minimum, below, maximum) -> str:
+def _range_in_words(
+  above: float | None,
+  minimum: float | None,
+  below: float | None,
+  maximum: float | None,
+) -> str:
+  """The requirement that a number is in a range, as `check_number` takes it."""
   has_low = above is not None or minimum is not None
   if has_low and (below is not None or maximum is not None):
     left = f"({above:g}" if above is not None else f"[{minimum:g}"
@@ -123,15 +135,18 @@ def _range_in_words(above, minimum, below, maximum) -> str:
 def check_numbers(
   name: str, words: Iterable[str], *, most: int
 ) -> tuple[float, ...]:
-  """Returns the positive numbers in some words, each once, ascending.
+  """Reads positive numbers from words.
 
   Args:
     name: Name in an error.
     words: The numbers as texts.
-    most: So many different ones are allowed.
+    most: Maximum number of different ones.
+
+  Returns:
+    The numbers, each once, ascending.
 
   Raises:
-    errors.FieldError: If they are not 1 to so many positive numbers.
+    errors.FieldError: If they are not 1 to `most` positive numbers.
   """
   words = tuple(words)
   try:
@@ -183,22 +198,26 @@ def check_delta(delta: Any) -> float:
 
 
 def check_noise_multiplier(noise_multiplier: Any) -> float:
-  """Returns a noise multiplier, which must be one that can be accounted for.
+  """Checks that a noise multiplier can be accounted for.
 
   Args:
-    noise_multiplier: Standard deviation over the clip norm.
+    noise_multiplier: Standard deviation / clip norm.
+
+  Returns:
+    The noise multiplier as a `float`.
 
   Raises:
     errors.FieldError: If it is neither 0 nor in [`MIN_NOISE_MULTIPLIER`,
       `MAX_NOISE_MULTIPLIER`].
   """
-  if not is_number(noise_multiplier) or (
-    noise_multiplier != 0
-    and not MIN_NOISE_MULTIPLIER <= noise_multiplier <= MAX_NOISE_MULTIPLIER
-  ):
+  low, high = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
+  is_valid = is_number(noise_multiplier) and (
+    noise_multiplier == 0 or low <= noise_multiplier <= high
+  )
+  if not is_valid:
     raise errors.FieldError(
       "noise_multiplier",
-      f"be 0 or in [{MIN_NOISE_MULTIPLIER:g}, {MAX_NOISE_MULTIPLIER:g}]",
+      f"be 0 or in [{low:g}, {high:g}]",
       repr(noise_multiplier),
     )
   return float(noise_multiplier)
@@ -212,7 +231,7 @@ def _names_of_threads() -> Iterator[str]:
 
 
 def check_not_forked() -> None:
-  """Refuses to go on where TensorFlow would wait for threads that are not here.
+  """Refuses a forked process, in which TensorFlow would wait for lost threads.
 
   Raises:
     errors.FieldError: If TensorFlow had run before this process was forked.
@@ -240,4 +259,5 @@ def check_not_forked() -> None:
 
 def count_in_words(number: float) -> str:
   """Returns a count with thousands separated, such as '131,072' or '489.66'."""
-  return f"{int(number) if number == int(number) else round(number, 2):,}"
+  is_whole = number == int(number)
+  return f"{int(number) if is_whole else round(number, 2):,}"

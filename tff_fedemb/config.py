@@ -13,14 +13,14 @@ A configuration is a frozen dataclass derived from `Config`:
     restart_every: int | None = config.field(None, minimum=1)
 
 Construction checks every field against its annotation and its range, and raises
-`errors.FieldError`. A program makes flags of the fields, whose help is their
-line under `Attributes:`.
+`errors.FieldError`. A program makes flags of the fields; the help of a flag is
+the field's line under `Attributes:`.
 
-A mistake in a flag is told before TensorFlow is imported, which takes seconds.
-A module with a configuration therefore imports TensorFlow, and modules of ours
-that need it at once, within `epy.lazy_imports()`: they are loaded when they are
-first used, and `from __future__ import annotations` keeps signatures from using
-them. A class derived from one of TensorFlow's has a module of its own.
+Programs report a mistake in a flag before they import TensorFlow, which takes
+seconds. A module with a configuration therefore imports TensorFlow, and modules
+of ours that need it at once, within `epy.lazy_imports()`: they are loaded when
+they are first used. `from __future__ import annotations` keeps signatures from
+using them. A class derived from one of TensorFlow's has a module of its own.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -50,11 +50,12 @@ def field(default: Any = dataclasses.MISSING, **options: Any) -> Any:
     **options: Attributes of a `FieldSpec` from `flag` on, with each bound as an
       option of its own: `above` (exclusive), `minimum` (inclusive), `below`
       (exclusive) and `maximum` (inclusive).
+
+  Returns:
+    What `dataclasses.field` returns, for the class that has the field.
   """
-  bounds = {name: options.pop(name) for name in _BOUNDS if name in options}
-  return dataclasses.field(
-    default=default, metadata={"bounds": bounds, **options}
-  )
+  options["bounds"] = {x: options.pop(x) for x in _BOUNDS if x in options}
+  return dataclasses.field(default=default, metadata=options)
 
 
 # A field that is a configuration itself.
@@ -67,25 +68,26 @@ class FieldSpec:
 
   Attributes:
     name: Its name.
-    type: `bool`, `int`, `float`, `str`, or `tuple` of words; a `Config` of a
-      part; `object` for anything else.
+    type: `bool`, `int`, `float`, `str`, or `tuple` of words; of a part, its
+      subclass of `Config`; `object` for anything else.
     optional: Whether it may be None.
     default: Its default, `dataclasses.MISSING` if it must be given.
     documentation: Its line under `Attributes:`, without line breaks.
     flag: Name of its flag, or of the flag that chooses the class of a part;
       that of the field unless declared.
     bounds: Bounds of a number, by `field`'s name for them.
-    choices: Words that a word, or each word of several, must be among; None for
-      anything.
-    registry: Classes that a part may have, by name, beside one that is named
-      `module:Class`; None if it has that of `type`.
-    decides: Whether it decides the result of a run, with all that is in it. A
-      run that goes on must have the same value of such a field.
+    choices: Words that a word, or each of several words, must be among; None
+      for anything.
+    registry: Classes that a part may have, by name, beside `module:Class` of
+      your own; None if it always has that of `type`.
+    decides: Whether the field, and all fields in it, decide the result of a
+      run. A run that goes on must have the same value of such a field.
     searchable: Whether private tuning may search it; of a part, its class. Such
       a field decides a model and neither the privacy cost nor the data.
     path: Whether it is the path of a file or folder.
-    may_have_commas: Whether several words are a flag each, as names or paths
-      are that may have commas; `split_words` tells those from lists.
+    may_have_commas: Whether each of several words takes a flag of its own,
+      because names and paths may have commas; `split_words` tells those from
+      lists.
   """
 
   name: str
@@ -105,20 +107,24 @@ class FieldSpec:
 
 def _find_type(annotation: Any) -> tuple[type, bool]:
   """The type of a field as in `FieldSpec`, and whether it may be None."""
-  is_union = isinstance(annotation, types.UnionType)
-  members = typing.get_args(annotation) if is_union else (annotation,)
-  first, *others = (m for m in members if m is not types.NoneType)
+  members = [annotation]
+  if isinstance(annotation, types.UnionType):
+    members = list(typing.get_args(annotation))
+  optional = types.NoneType in members
+  if optional:
+    members.remove(types.NoneType)
+  first, *others = members
   found = typing.get_origin(first) or first
   is_part = isinstance(found, type) and issubclass(found, Config)
-  words = (str, int, float, Ellipsis)
-  has_words = all(each in words for each in typing.get_args(first))
+  has_words = all(each in _WORDS for each in typing.get_args(first))
   if others or not (is_part or (found in _TYPES and has_words)):
     found = object
-  return found, types.NoneType in members
+  return found, optional
 
 
 # Types of fields that have JSON; a tuple is one of words or numbers.
 _TYPES = (bool, int, float, str, tuple)
+_WORDS = (str, int, float, Ellipsis)
 # Specs by class, filled in on the first request.
 _SPECS: dict[type, tuple[FieldSpec, ...]] = {}
 
@@ -133,13 +139,11 @@ def specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
 def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
   documentation: dict[str, str] = {}
   for base in reversed(config_class.__mro__):
-    parsed = docstring_parser.parse(
-      base.__dict__.get("__doc__") or "", docstring_parser.Style.GOOGLE
-    )
-    documentation |= {
-      param.arg_name: " ".join((param.description or "").split())
-      for param in parsed.params
-    }
+    text = base.__dict__.get("__doc__") or ""
+    parsed = docstring_parser.parse(text, docstring_parser.Style.GOOGLE)
+    for param in parsed.params:
+      words = (param.description or "").split()
+      documentation[param.arg_name] = " ".join(words)
   annotations = typing.get_type_hints(config_class)
   found = []
   for member in dataclasses.fields(config_class):
@@ -174,8 +178,9 @@ class Config:
       is_none = value is None and spec.type is not object
       if is_none and spec.optional:
         continue
+      is_empty = isinstance(value, str) and not value
       must_be_given = spec.default is dataclasses.MISSING
-      if is_none or (must_be_given and isinstance(value, str) and not value):
+      if is_none or (is_empty and must_be_given):
         raise errors.FieldError(spec.name, "be given", "nothing")
       # JSON wants Python's own numbers, not NumPy's.
       object.__setattr__(self, spec.name, check(spec, value))
@@ -231,7 +236,14 @@ class Config:
 
 
 def check(spec: FieldSpec, value: Any) -> Any:
-  """Returns the value of a field as Python's own; raises if it cannot be it.
+  """Checks the value of a field.
+
+  Args:
+    spec: The field.
+    value: The value; None is none.
+
+  Returns:
+    The value as one of Python's own types.
 
   Raises:
     errors.FieldError: If its type is another, or it is out of its range.
@@ -257,26 +269,34 @@ def check(spec: FieldSpec, value: Any) -> Any:
 def split_words(
   words: Iterable[str], is_known: Callable[[str], object]
 ) -> list[str]:
-  """Returns words, and their parts in place of those that are not known.
+  """Splits words at their commas, but for those that are known as they are.
 
   Args:
     words: Names or paths, each of which may have commas, or several with commas
       between; quotes keep a comma, as in a CSV file.
     is_known: Whether there is something of that name.
+
+  Returns:
+    The names or paths, in their order.
   """
   found: list[str] = []
   for word in words:
-    parts = [] if is_known(word) else next(csv.reader([word]), [])
-    found += [word] if is_known(word) else [part.strip() for part in parts]
+    if is_known(word):
+      found.append(word)
+    else:
+      found += map(str.strip, next(csv.reader([word]), []))
   return found
 
 
 def walk(config: "Config") -> Iterator[tuple[tuple[str, ...], FieldSpec, Any]]:
   """Yields every field of a configuration and of its parts.
 
+  Args:
+    config: The configuration.
+
   Yields:
-    The names that lead to the field, its specification, and its value: of a
-    part, the name of its class if it may have several, and nothing otherwise.
+    The names that lead to the field, its specification, and its value. A part
+    whose class may vary is yielded too, with the name of its class.
   """
   for spec in specs(type(config)):
     value = getattr(config, spec.name)
@@ -305,6 +325,9 @@ def replace(
       value of a part is the name of its class, which keeps the fields that both
       classes have.
 
+  Returns:
+    A configuration of the same class.
+
   Raises:
     errors.FieldError: If there is no such field, or a value is out of its
       range.
@@ -315,6 +338,7 @@ def replace(
 def _rebuild(
   config: Any, config_class: Any, changes: Mapping[tuple[str, ...], Any]
 ) -> Any:
+  """As `replace`; the class may be another than that of the configuration."""
   known = {spec.name: spec for spec in specs(config_class)}
   values = {n: getattr(config, n) for n in known if hasattr(config, n)}
   by_field: dict[str, dict[tuple[str, ...], Any]] = {}

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: a value out of range, a file of no use.
+"""Errors that you can mend: a value out of range, a file of no use.
 
 A program prints each of these in one line. Any other exception is a bug, and
 keeps its stack trace.
@@ -17,7 +17,7 @@ class FieldError(ValueError):
   Attributes:
     name: The field's, as it is called in the library, for example `clip_norm`.
     requirement: Requirement that it fails, for example "be positive".
-    found: Value that was found; words are quoted by whoever raises.
+    found: Value that was found; quote it if it is a text.
     advice: Sentences that say what to do; may be empty.
 
   Examples:
@@ -38,7 +38,7 @@ class FieldError(ValueError):
     self.advice = advice
 
   def renamed(self, name: str) -> "FieldError":
-    """The same of another name, for example that of a flag."""
+    """Returns the same error of another name, for example that of a flag."""
     return FieldError(name, self.requirement, self.found, self.advice)
 
   def __str__(self) -> str:
@@ -50,14 +50,15 @@ class FieldError(ValueError):
 def as_field_error(
   name: str, requirement: str, where: object
 ) -> Iterator[None]:
-  """Tells whatever a library raises as an error of a field.
+  """Turns any exception of a library into an error of a field.
 
   Args:
     name, requirement: See `FieldError`.
     where: The file or value that the library was given.
 
   Raises:
-    FieldError: In place of any exception but that of another field or of data.
+    FieldError: In place of any exception other than `FieldError` and
+      `DataError`, which pass.
   """
   try:
     yield
@@ -84,10 +85,10 @@ class StorageError(DataError):
 
   @classmethod
   def of(cls, error: OSError) -> "StorageError":
-    """The same in words.
+    """Returns the error of a system call that found no room, in words.
 
     Raises:
-      OSError: What it was given, if it is about anything else.
+      OSError: The error that was given, if it has another cause.
     """
     if error.errno not in _FULL:
       raise error
@@ -96,10 +97,10 @@ class StorageError(DataError):
 
 
 class DivergedError(ValueError):
-  """Training has left numbers that are not finite; says what may help."""
+  """Training led to numbers that are not finite; says what may help."""
 
 
 def first_line(error: Exception) -> str:
-  """Returns the beginning of what an error of a library says, or its type."""
+  """Returns the first line of an error's message, or else its type's name."""
   lines = str(error).strip().splitlines()
   return lines[0][:200].rstrip(".") if lines else type(error).__name__

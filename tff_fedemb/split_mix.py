@@ -1,16 +1,16 @@
 """SplitMix64: random numbers of many keys at once, by integer arithmetic.
 
-Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators".
-TensorFlow's stateless operations take one key for all that they draw, and may
-differ between devices; these take a key for each number, and do not. Nothing
-private rests on them. (`deployment.devices` has them in NumPy, without waiting
-for TensorFlow to start.)
+Source: Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number
+Generators". TensorFlow's stateless operations take one key for all numbers that
+they draw, and may differ between devices; these take a key for each number, and
+do not differ. Nothing private rests on them. (`deployment.devices` has them in
+NumPy, without waiting for TensorFlow to start.)
 """
 
 import numpy as np
 import tensorflow as tf
 
-# A stream's next number is the last one plus this, modulo 2^64.
+# The state of a stream grows by this with each number, modulo 2^64.
 GAMMA = 0x9E3779B97F4A7C15
 _WORD = 2**64
 _MULTIPLIERS = {30: 0xBF58476D1CE4E5B9, 27: 0x94D049BB133111EB}
@@ -22,11 +22,13 @@ def mix(words: tf.Tensor) -> tf.Tensor:
   The n-th number of the stream of key k, from n = 1, is that of k + n `GAMMA`.
   """
   for shift, multiplier in _MULTIPLIERS.items():
-    words = _xor_shifted(words, shift) * tf.constant(multiplier, tf.uint64)
+    words = _xor_shifted(words, shift)
+    words *= tf.constant(multiplier, tf.uint64)
   return _xor_shifted(words, 31)
 
 
 def _xor_shifted(words: tf.Tensor, shift: int) -> tf.Tensor:
+  """Words, each combined with itself shifted to the right."""
   shifted = tf.bitwise.right_shift(words, tf.constant(shift, tf.uint64))
   return tf.bitwise.bitwise_xor(words, shifted)
 
@@ -37,17 +39,26 @@ def derive_keys(keys: tf.Tensor, numbers: tf.Tensor, purpose: int) -> tf.Tensor:
   Args:
     keys: Uint64, of any shape.
     numbers: Integers of the parts, of a shape that broadcasts with the keys.
-    purpose: Which parts; other purposes have nothing in common.
+    purpose: Kind of the parts; keys for other purposes have nothing in common.
 
   Returns:
-    Uint64 keys.
+    Uint64 keys, of the shape that they broadcast to.
   """
   salt = tf.constant(purpose * GAMMA % _WORD, tf.uint64)
-  return mix(tf.bitwise.bitwise_xor(keys, salt) + tf.cast(numbers, tf.uint64))
+  salted = tf.bitwise.bitwise_xor(keys, salt)
+  return mix(salted + tf.cast(numbers, tf.uint64))
 
 
 def derive_population_keys(seed: int, users: tf.Tensor) -> tf.Tensor:
-  """Keys of users who are numbers, `[k]`, in the population of a seed."""
+  """Derives keys of users in the population of a seed.
+
+  Args:
+    seed: Any integer; all multiples of 2^64 more are the same.
+    users: Numbers of the users, integers `[k]`.
+
+  Returns:
+    Uint64 keys `[k]`.
+  """
   first = mix(tf.constant(seed % _WORD, tf.uint64))
   return derive_keys(first[tf.newaxis], users, 1)
 
@@ -67,7 +78,15 @@ def number_parts(counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def draw_uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
-  """Uniform numbers in (0, 1), float32 `[n, count, 4]`, of keys `[n]`."""
+  """Draws uniform numbers in (0, 1).
+
+  Args:
+    keys: Uint64 `[n]`.
+    count: Number of words of a key; a word has four numbers of 16 bits.
+
+  Returns:
+    Float32 `[n, count, 4]`.
+  """
   steps = [(step + 1) * GAMMA % _WORD for step in range(count)]
   # A graph's constant made from a list would round them to float64.
   steps = tf.constant(np.array(steps, np.uint64))
@@ -77,5 +96,12 @@ def draw_uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
 
 
 def sum_to_normals(uniforms: tf.Tensor) -> tf.Tensor:
-  """About standard normal numbers `[n, count]`, of four uniform ones each."""
+  """Makes numbers that are about standard normal, each from four uniform ones.
+
+  Args:
+    uniforms: Numbers in (0, 1), `[..., 4]`.
+
+  Returns:
+    Numbers of mean 0 and variance 1, `[...]`.
+  """
   return (tf.reduce_sum(uniforms, -1) - 2.0) * 3.0**0.5
