@@ -1,6 +1,6 @@
 """Flags made from configurations, and configurations made from flags.
 
-A program has one function:
+A program needs one function:
 
   def main(argv):
     with config_flags.Parser(argv, __doc__) as parser:
@@ -33,9 +33,9 @@ from tff_fedemb import registry as registry_lib
 _ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
 _FULL_HELP = "helpfull"
 _HELP = ("help", "helpshort", _FULL_HELP)
-# A flag that more classes have is of use with nearly all of them.
+# The help does not list the classes of a flag if more than these have it.
 _MOST_CLASSES = 6
-# Each function defines a flag of a type.
+# Functions that define a flag, by the type of its value.
 DEFINE: dict[type, Callable[..., Any]] = {
   bool: flags.DEFINE_bool,
   int: flags.DEFINE_integer,
@@ -43,7 +43,8 @@ DEFINE: dict[type, Callable[..., Any]] = {
   str: flags.DEFINE_string,
   tuple: flags.DEFINE_list,
 }
-# Fields of mechanisms and participations that a program has for all of them.
+# Fields that all mechanisms or participations have, for programs that have a
+# flag of their own for them.
 PLANNED = (
   *("clip_norm", "noise_multiplier", "noise_seed"),
   *("num_users", "users_per_round", "users_per_client"),
@@ -86,8 +87,11 @@ class Parser:
       errors.FieldError: If a file of flags cannot be read.
     """
     self._name, self._documentation = argv[0], documentation
-    self._typed = list(expand(argv[1:]))
-    self._words = flagfiles.expand(self._typed)
+    words = list(expand(argv[1:]))
+    flags_and_values = [x.partition("=") for x in words if x.startswith("-")]
+    # Flags of the command line itself, not of its flagfiles.
+    self._typed = {flag.lstrip("-") for flag, _, _ in flags_and_values}
+    self._words = flagfiles.expand(words)
     self._values = flags.FlagValues()
     self._fields: dict[str, list[Field]] = {}
     self._titles: dict[str, list[str]] = {}
@@ -96,7 +100,7 @@ class Parser:
   def __enter__(self) -> "Parser":
     return self
 
-  def __exit__(self, kind, error, trace) -> None:
+  def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
     if isinstance(error, errors.FieldError):
       flag = self._flag_of.get(error.name, error.name)
       if flag in self._fields:
@@ -113,7 +117,7 @@ class Parser:
   ) -> dict[str, str]:
     """Defines flags of the fields of several classes, one of which is chosen.
 
-    For a program that makes the chosen one itself, or several of them.
+    It is for a program that creates the chosen one itself, or several of them.
 
     Args:
       choice: Flag of the choice.
@@ -126,10 +130,11 @@ class Parser:
     flag_of = {}
     for name in self.class_names(choice, registry):
       for spec in config_lib.specs(registry[name]):
-        if spec.name not in skip and spec.type in DEFINE:
-          flag_of[spec.name] = spec.flag
-          field = Field(spec, (choice, name), is_of_part=True)
-          self.define(field, title=f"Options of --{choice}.")
+        if spec.name in skip or spec.type not in DEFINE:
+          continue
+        flag_of[spec.name] = spec.flag
+        field = Field(spec, (choice, name), is_of_part=True)
+        self.define(field, title=f"Options of --{choice}.")
     return flag_of
 
   def parse(
@@ -146,18 +151,10 @@ class Parser:
       The arguments that are no flags, the command first.
 
     Raises:
-      errors.FieldError: If an argument is not allowed, or a flag is unknown or
-        of another type.
+      errors.FieldError: If an argument is not allowed.
+      errors.DataError: If a flag is unknown, or its value of another type.
     """
-    # absl takes these for text before it knows which flags there are.
-    typed = {word.lstrip("-") for word in self._typed if word.startswith("-")}
-    if not typed.isdisjoint(_HELP):
-      sections = {}
-      for title, names in self._titles.items():
-        sections[title] = list(map(self._describe, names))
-      is_full = _FULL_HELP in typed
-      print(help_text.render(self._documentation, sections, is_full=is_full))
-      sys.exit(0)
+    self._print_help()
     try:
       _, *arguments = self._values([self._name, *self._words])
     except flags.Error as error:
@@ -165,19 +162,25 @@ class Parser:
       raise errors.DataError(
         f"{message}. --helpshort lists the flags."
       ) from None
-    arguments = arguments or list(commands[:1])
-    allowed = (
-      f"one of {', '.join(commands)}, and flags" if commands else "flags"
-    )
-    is_command = not commands or arguments[0] in commands
-    others = arguments[1:] if commands else arguments
+    must, others, is_command = "be flags (--name=value)", arguments, True
+    if commands:
+      arguments = arguments or list(commands[:1])
+      must = f"be one of {', '.join(commands)}, and flags (--name=value)"
+      is_command, others = arguments[0] in commands, arguments[1:]
     if not is_command or (others and not takes_arguments):
-      raise errors.FieldError(
-        "arguments",
-        f"be {allowed} (--name=value)",
-        repr(" ".join(arguments)),
-      )
+      raise errors.FieldError("arguments", must, repr(" ".join(arguments)))
     return arguments
+
+  def _print_help(self) -> None:
+    """Ends the program with its help, if the command line asks for it."""
+    if self._typed.isdisjoint(_HELP):
+      return
+    sections = {}
+    for title, names in self._titles.items():
+      sections[title] = list(map(self._describe, names))
+    is_full = _FULL_HELP in self._typed
+    print(help_text.render(self._documentation, sections, is_full=is_full))
+    sys.exit(0)
 
   def value(self, flag: str) -> Any:
     """The value of a flag; None if it was not given."""
@@ -190,7 +193,7 @@ class Parser:
       setattr(self._values, flag, value)
 
   def given(self, flag_of: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The flags that have a value, by name; of some, by the field's name."""
+    """Returns the flags that have a value, by the names that `flag_of` has."""
     flag_of = flag_of or {flag: flag for flag in self._fields}
     values = {name: self.value(flag) for name, flag in flag_of.items()}
     return {name: value for name, value in values.items() if value is not None}
@@ -235,21 +238,22 @@ class Parser:
     self._titles.setdefault(title, []).append(spec.flag)
 
   def class_names(self, flag: str, registry: Mapping[str, Any]) -> list[str]:
-    """Names of classes: the registered ones, and `module:Class` of one's own.
+    """Returns the registered names, and each `module:Class` that is typed.
 
-    One's own are those that the command line chooses. Their flags have to be
-    defined before it is parsed.
+    The flags of such a class must be defined before the command line is parsed.
     """
     names = dict.fromkeys(registry)
     for word, after in itertools.pairwise([*self._words, ""]):
       name, equals, value = word.lstrip("-").partition("=")
-      if word.startswith("-") and name == flag:
-        value = value if equals else after
-        try:
-          names |= {value: None} if ":" in value and value in registry else {}
-        except errors.DataError as error:
-          raise errors.DataError(f"--{flag}: {error}") from error
-    return [*names]
+      if not word.startswith("-") or name != flag:
+        continue
+      value = value if equals else after
+      try:
+        if ":" in value and value in registry:
+          names[value] = None
+      except errors.DataError as error:
+        raise errors.DataError(f"--{flag}: {error}") from error
+    return list(names)
 
   def refuse_unused(
     self, fields: Collection[Field], chosen: Mapping[str, str]
@@ -260,21 +264,15 @@ class Parser:
       fields: Fields of a configuration that its flags did not set.
       chosen: Names of its classes by the flags that choose them.
     """
-    typed = set()
-    for word in self._typed:
-      if word.startswith("-"):
-        typed.add(word.lstrip("-").partition("=")[0])
     for field in fields:
       flag = field.spec.flag
-      is_typed = not typed.isdisjoint((flag, f"no{flag}"))
+      is_typed = not self._typed.isdisjoint((flag, f"no{flag}"))
       if is_typed and all(known in fields for known in self._fields[flag]):
         choice, _ = field.of_class or ("", "")
         must = f"be set with {choice} only"
         if choice in chosen:
-          must = (
-            f"not be set with {choice} {chosen[choice]}, which has no use for"
-            " it"
-          )
+          name = f"{choice} {chosen[choice]}"
+          must = f"not be set with {name}, which has no use for it"
         raise errors.FieldError(f"--{flag}", must, self.value(flag))
 
   def _describe(self, name: str) -> help_text.Flag:
@@ -289,14 +287,15 @@ class Parser:
     )
 
   def _say_classes(self, flag: str) -> str:
-    """The classes with which alone a flag is of use, if they are few."""
+    """Names the classes that have a flag, if they are few."""
     used_with = dict.fromkeys(
       field.of_class for field in self._fields[flag] if field.of_class
     )
     choices = {choice for choice, _ in used_with}
     if len(choices) != 1 or len(used_with) > _MOST_CLASSES:
       return ""
-    return f" (--{choices.pop()}={', '.join(name for _, name in used_with)})"
+    names = ", ".join(name for _, name in used_with)
+    return f" (--{choices.pop()}={names})"
 
 
 class ConfigFlags(Generic[_ConfigT]):
@@ -360,9 +359,10 @@ class ConfigFlags(Generic[_ConfigT]):
       if self._skips(names):
         continue
       if spec.registry is not None or spec.type in DEFINE:
-        self._fields.append(Field(spec, of_class, is_of_part=bool(path)))
+        field = Field(spec, of_class, is_of_part=bool(path))
+        self._fields.append(field)
         self._parser.define(
-          self._fields[-1],
+          field,
           title=title,
           details=self._details.get(spec.name, ""),
           default=self._default_class(spec),
@@ -396,8 +396,9 @@ class ConfigFlags(Generic[_ConfigT]):
   def _create(
     self, config_class: Any, path: tuple[str, ...], others: Mapping[str, Any]
   ) -> Any:
+    """Creates the configuration of a class, and the parts in it."""
     values = {}
-    specs = [*map(self._read_spec, config_lib.specs(config_class))]
+    specs = list(map(self._read_spec, config_lib.specs(config_class)))
     for spec in specs:
       names = (*path, spec.name)
       if "__".join(names) in others:
@@ -409,17 +410,17 @@ class ConfigFlags(Generic[_ConfigT]):
         value = self._parser.value(spec.flag)
         if value is None:
           value = self._default_class(spec)
-        if spec.registry is not None and value is not None:
+        if value is None:
+          continue
+        if spec.registry is not None:
           checks.check_choice(f"--{spec.flag}", value, spec.registry)
           self._chosen[spec.flag] = value
           value = self._create(spec.registry[value], names, others)
-        elif value is not None:
-          # Before any that is missing.
-          config_lib.check(
-            dataclasses.replace(spec, name=f"--{spec.flag}"), value
-          )
-        if value is not None:
-          values[spec.name] = value
+        else:
+          # A wrong value is told before one that is missing.
+          named = dataclasses.replace(spec, name=f"--{spec.flag}")
+          config_lib.check(named, value)
+        values[spec.name] = value
       elif issubclass(spec.type, config_lib.Config):
         values[spec.name] = self._create(spec.type, names, others)
     for spec in specs:

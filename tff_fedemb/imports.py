@@ -1,4 +1,4 @@
-"""Keeps out what the libraries import, nobody here uses, and no longer runs.
+"""Keeps out modules that the libraries import but that no longer run.
 
 TensorFlow Federated 0.87 and TensorFlow Privacy 0.9 were published for
 TensorFlow 2.14. They run on TensorFlow 2.21, but for three imports:
@@ -10,15 +10,15 @@ TensorFlow 2.14. They run on TensorFlow 2.21, but for three imports:
 * TFF imports its JAX frontend. jaxlib and TensorFlow register the same protocol
   buffers, and a process that loads both ends at once.
 
-Two more packages take two of the seven seconds of an import of TFF. They are
-executed when somebody uses them: TensorFlow Probability, and the layers of
-TensorFlow Model Optimization, which bring Keras 3 and matplotlib.
+Two more packages take two of the seven seconds of an import of TFF, and are
+executed only when they are used: TensorFlow Probability, and the layers of
+TensorFlow Model Optimization, which load Keras 3 and matplotlib.
 
-TensorFlow also writes a line about oneDNN at whatever level its log is. With
-`TF_CPP_MIN_LOG_LEVEL` set, as programs do, an import of it writes nothing.
+TensorFlow also writes a line about oneDNN, whatever the level of its log. If
+`TF_CPP_MIN_LOG_LEVEL` is set, as programs do, an import of it writes nothing.
 
-`import tff_fedemb` calls `prepare`, which costs no time and loads nothing:
-packages that are kept out become empty ones when somebody imports them.
+`import tff_fedemb` calls `prepare`, which takes no time and loads nothing:
+packages that are kept out become empty ones when they are imported.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ EXECUTED_LATE = (
   f"{_MODEL_OPTIMIZATION}.sparsity.keras",
 )
 
-# A module that is executed may use another one.
+# It is re-entrant: a module that is executed may use another one.
 _LATE_LOCK = threading.RLock()
 _EXECUTING: set[str] = set()
 _PACKAGE = pathlib.Path(__file__).parent
@@ -61,9 +61,9 @@ def _wants_quiet() -> bool:
 def _make_quiet(
   spec: importlib.machinery.ModuleSpec | None,
 ) -> importlib.machinery.ModuleSpec | None:
-  """Makes an import of a module write nothing to the file of standard error.
+  """Makes an import of a module write nothing to file descriptor 2.
 
-  TensorFlow tells there that oneDNN is on, at whatever level its log is.
+  TensorFlow writes there that oneDNN is on, whatever the level of its log.
   """
   if spec is None or spec.loader is None:
     return spec
@@ -87,8 +87,8 @@ def _make_quiet(
 class _LateModule(types.ModuleType):
   """A module that is executed when one of its names is first used.
 
-  `importlib.util.LazyLoader` executes a module as soon as it is asked for its
-  `__file__`, which TensorFlow asks all modules for that there are.
+  `importlib.util.LazyLoader` would execute it as soon as it is asked for its
+  `__file__`, and TensorFlow asks all modules for theirs.
   """
 
   def __getattr__(self, name: str) -> Any:
@@ -102,7 +102,7 @@ class _LateModule(types.ModuleType):
     return list(types.ModuleType.__dir__(self))
 
   def _execute(self) -> None:
-    """Executes it, unless that is done or this thread is at it."""
+    """Executes it, unless that is done or this thread is doing it."""
     with _LATE_LOCK:
       name = self.__name__
       if not isinstance(self, _LateModule) or name in _EXECUTING:
@@ -137,6 +137,7 @@ class _LateLoader(importlib.abc.Loader):
 def _execute_late(
   spec: importlib.machinery.ModuleSpec | None,
 ) -> importlib.machinery.ModuleSpec | None:
+  """Makes an import of a module wait for the first use of one of its names."""
   if spec is not None and spec.loader is not None:
     spec.loader = _LateLoader(spec.loader)
   return spec
@@ -152,7 +153,7 @@ class _EmptyModule(types.ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-  """Answers imports of what is kept out with empty packages."""
+  """Answers imports of packages that are kept out with empty ones."""
 
   def find_spec(
     self,

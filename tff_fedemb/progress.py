@@ -11,7 +11,7 @@ from absl import logging
 import psutil
 import tqdm
 
-# The ending of a program has this size, unless you ask it to explain.
+# Size of what a program says at its end, unless you ask it to explain.
 _ENDING_LINES, _COLUMNS = 8, 80
 
 
@@ -22,12 +22,12 @@ def end(
   warnings: Sequence[str] = (),
   extras: Iterable[str] = (),
 ) -> str:
-  """Puts what a program says at its end into eight lines of 80 columns.
+  """Fits what a program says at its end into eight lines of 80 columns.
 
   Args:
     lines: Text that is always shown, at most six lines of 80 columns.
     rest: Where all the rest is; the last line.
-    warnings: Findings that deserve a second look; those without room are
+    warnings: Findings that deserve a second look; if there is no room, they are
       shortened, and then counted.
     extras: Text that is shown if there is room, the most important first.
 
@@ -67,10 +67,10 @@ def _shorten(text: str) -> str:
 
 
 def say(text: str) -> None:
-  """Prints text without breaking the bar below it.
+  """Prints text without breaking the progress bar below it.
 
-  Names come from anywhere. What standard output cannot encode, for which Python
-  would end the program, is escaped.
+  Names of users and files may have any letters. Those that standard output
+  cannot encode are escaped; without that, Python would end the program.
   """
   output: Any = sys.stdout
   encoding = getattr(output, "encoding", None) or "utf-8"
@@ -82,7 +82,11 @@ def say(text: str) -> None:
 
 
 def leave_out(beginning: str) -> None:
-  """Has libraries log nothing that begins so, and that no user can act on."""
+  """Silences a warning of absl's logger that no user can act on.
+
+  Args:
+    beginning: Beginning of its message.
+  """
   logging.get_absl_logger().addFilter(
     lambda record: not str(record.msg).startswith(beginning)
   )
@@ -102,7 +106,7 @@ class Stopwatch:
 
   @classmethod
   def of_process(cls) -> "Stopwatch":
-    """One whose first part is from the process's start to now."""
+    """Returns one whose first part is from the process's start to now."""
     watch = cls()
     age = time.time() - psutil.Process().create_time()
     watch.seconds["process_before"] = age
@@ -128,14 +132,14 @@ def create_bar(
   total: int | None = None,
   **options: Any,
 ) -> tqdm.tqdm:
-  """Creates a bar that is shown on a terminal alone, and gone at the end.
+  """Creates a progress bar, shown on terminals only and removed at the end.
 
   Args:
-    description: Description of the work; None shows nothing anywhere.
+    description: Description of the work; None shows no bar.
     unit: Unit of the count, in the plural.
     items: Items to go through, each of which counts as one.
-    total: Number of items, if they do not say.
-    **options: Others of `tqdm.tqdm`.
+    total: Number of items, if they have no length.
+    **options: Other options of `tqdm.tqdm`.
   """
   return tqdm.tqdm(
     items,
@@ -151,12 +155,19 @@ def create_bar(
 
 
 def format_bytes(count: float) -> str:
-  """For instance "12.3GB", in powers of 1000."""
+  """Returns a size in powers of 1000 bytes, for example "12.3GB"."""
   return f"{tqdm.tqdm.format_sizeof(count)}B"
 
 
 def choose_unit(hours: float) -> tuple[float, str]:
-  """Returns a unit of time that suits a time: its hours, and its name."""
+  """Returns the unit of time that suits a time.
+
+  Args:
+    hours: The time.
+
+  Returns:
+    Hours of the unit, and its name in the plural.
+  """
   for unit_hours, name in ((24.0, "days"), (1.0, "hours")):
     if hours >= 2 * unit_hours:
       return unit_hours, name

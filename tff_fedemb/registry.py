@@ -1,4 +1,4 @@
-"""Classes by name: those of the library, and one's own as `module:Class`."""
+"""Classes by name: those of the library, and yours as `module:Class`."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -18,19 +18,24 @@ _NAMES_IN_FILES = {module: name for name, module in _MODULES.items()}
 
 
 def import_name(name: str) -> Any:
-  """Imports what `module:name` names.
+  """Imports an attribute of a module.
+
+  Args:
+    name: `module:name`.
+
+  Returns:
+    The attribute.
 
   Raises:
     KeyError: If the name has no colon.
-    errors.DataError: If there is no such thing.
+    errors.DataError: If there is no such module or attribute.
   """
   module, colon, attribute = name.partition(":")
   if not colon:
     raise KeyError(name)
+  module = _MODULES.get(module, module)
   try:
-    return getattr(
-      importlib.import_module(_MODULES.get(module, module)), attribute
-    )
+    return getattr(importlib.import_module(module), attribute)
   except (ImportError, AttributeError, ValueError) as error:
     raise errors.DataError(
       f"{name} must be a module, a colon and a name that can be imported from"
@@ -41,7 +46,7 @@ def import_name(name: str) -> Any:
 class Registry(dict[str, type[_T]]):
   """Dataclasses by the names that flags and files have for them.
 
-  Every `module:Class` that can be imported is in it as well, though iteration
+  Every `module:Class` that can be imported is in it as well, but iteration
   leaves it out.
   """
 
@@ -67,10 +72,10 @@ class Registry(dict[str, type[_T]]):
     return super().__contains__(name) or (is_own and bool(self[name]))
 
   def __missing__(self, name: str) -> type[_T]:
-    """Imports a class of one's own.
+    """Imports a class that is not registered.
 
     Raises:
-      KeyError: If it is no `module:Class`.
+      KeyError: If the name is no `module:Class`.
       errors.DataError: If there is no such class, or it has another base.
     """
     base = f"{self.base.__module__}.{self.base.__name__}"
@@ -84,7 +89,10 @@ class Registry(dict[str, type[_T]]):
 
     Args:
       name: Name of its class.
-      **fields: Its fields; None is as if it were not given.
+      **fields: Its fields; None counts as not given.
+
+    Returns:
+      The configuration.
 
     Raises:
       errors.FieldError: If the name is unknown, a field out of its range or not
@@ -116,21 +124,27 @@ class Registry(dict[str, type[_T]]):
     return {"kind": self.name_of(part)} | fields.to_json()
 
   def from_json(self, values: Mapping[str, Any], *, name: str) -> _T:
-    """Inverse of `to_json`; the name is that of the field in an error.
+    """Inverse of `to_json`.
+
+    Args:
+      values: JSON values by field, and the name of the class as `kind`.
+      name: Name of the part's field, for an error.
 
     Raises:
       errors.FieldError: If there is no such class, or as `Config.from_json`.
     """
-    checks.check_choice(name, values.get("kind"), self)
-    found: Any = self[values["kind"]]
-    return found.from_json({k: v for k, v in values.items() if k != "kind"})
+    fields = dict(values)
+    kind = fields.pop("kind", None)
+    checks.check_choice(name, kind, self)
+    found: Any = self[kind]
+    return found.from_json(fields)
 
   def name_of(self, part: _T | type[_T]) -> str:
-    """Returns what a class, or that of an object, is found by.
+    """Returns the name of a class, or of an object's class.
 
     Raises:
-      TypeError: If it cannot be found: it is neither registered nor at the top
-        of a module that can be imported.
+      TypeError: If it has none: it is neither registered nor at the top of a
+        module that can be imported.
     """
     found = part if isinstance(part, type) else type(part)
     for name, known in self.items():

@@ -8,7 +8,7 @@ import pathlib
 
 from tff_fedemb import errors
 
-# Stands in the names of files that are not whole yet; they are hidden.
+# Part of the names of files that are not whole yet, which are hidden.
 PARTIAL = ".partial"
 
 
@@ -16,13 +16,16 @@ PARTIAL = ".partial"
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Yields where to write a file, which takes its place at the end.
 
-  An existing file is replaced. What is written has a name of its own in the
-  same folder, with the same suffix, so that programs that write at once replace
-  each other's. It is moved when it is on the disk. If anything is raised
-  within, it is removed.
+  An existing file is replaced. The file that you write has a name of its own in
+  the same folder, with the same suffix, so that of programs that write at once
+  the last one wins. It is moved once it is on the disk, and removed if anything
+  is raised within.
 
   Args:
     path: The place, in a folder that exists.
+
+  Yields:
+    The path to write to.
 
   Raises:
     OSError: If the file cannot be written or moved.
@@ -55,8 +58,14 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 def caching(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Yields where to write a file of a cache, as `replacing` does.
 
-  The folder is made, and that it can be written is found out first: the work
-  may take minutes.
+  It first makes the folder and checks that it can be written: the work may take
+  minutes.
+
+  Args:
+    path: The place; its folder need not exist.
+
+  Yields:
+    The path to write to.
 
   Raises:
     FieldError: If the file cannot be written.
