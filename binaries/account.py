@@ -122,6 +122,7 @@ _NEEDED = (
   "noise_multiplier",
 )
 _WORKLOAD = ("server_momentum", "noise_objective")
+# Values for a file, and text for the terminal.
 _Answer = tuple[dict[str, Any], str]
 
 
@@ -183,9 +184,15 @@ class _Account:
   def _create_plan(
     self, config: AccountConfig, of_bands: dict[str, Any], **others: Any
   ) -> planning.Plan:
-    """The plan that the flags describe; others are fields to be set.
+    """Creates the plan that the flags describe.
 
-    Its account is that of a run with these settings.
+    Args:
+      config: The flags.
+      of_bands: As `_of_bands` returns them.
+      **others: Further fields of the participation.
+
+    Returns:
+      The plan; its account is that of a run with these settings.
     """
     participation = participations.create_participation(
       config.participation,
@@ -204,6 +211,7 @@ class _Account:
     )
 
   def _of_bands(self, config: AccountConfig) -> dict[str, Any]:
+    """Fields of the participation that follow from the bands of a matrix."""
     return planning.options_of_bands(
       config.participation, config.mechanism, self._parser.given()
     )
@@ -223,17 +231,18 @@ class _Account:
     """The same of a plan, and what its noise is made for."""
     notes = self._notes(config, plan.participation)
     is_of_sums = plan.workload == strategy_lib.PREFIX_SUMS
-    if is_of_sums and plan.mechanism.follows_workload:
-      objective = strategy_lib.OF_PREFIX_SUMS
-      momentum = server_optimizers.SgdMomentum().momentum
-      made_for = (
-        f"made for prefix sums: --noise_objective={objective} of run_federated;"
-        f" for its default, give --server_momentum={momentum:g} here"
-      )
-      notes = (made_for, *notes)
-    return notes
+    if not is_of_sums or not plan.mechanism.follows_workload:
+      return notes
+    objective = strategy_lib.OF_PREFIX_SUMS
+    momentum = server_optimizers.SgdMomentum().momentum
+    made_for = (
+      f"made for prefix sums: --noise_objective={objective} of run_federated;"
+      f" for its default, give --server_momentum={momentum:g} here"
+    )
+    return made_for, *notes
 
   def _epsilon(self, config: AccountConfig) -> _Answer:
+    """Tells the cost of a run or of a plan."""
     if config.run_dir is not None:
       self._check("with --run_dir", {"run_dir", "accountant", "explain"})
       run = account_run.recompute(config.run_dir, config.accountants)
@@ -259,6 +268,7 @@ class _Account:
     )
 
   def _calibrate(self, config: AccountConfig) -> _Answer:
+    """Finds the least noise, users or cohort for a target."""
     solve_for = config.solve_for
     # A cohort may be given where it is sought, too: the noise is that of it.
     found = {solve_for} - {"users_per_round"}
@@ -277,9 +287,9 @@ class _Account:
       users = self._parser.value("users_per_round")
       # The first guess has enough users for all blocks to be drawn from.
       blocks = max([1, *of_bands.values()])
-      others["num_users"] = (
-        10 * blocks * math.ceil(users) if 0 < users < math.inf else 1
-      )
+      others["num_users"] = 1
+      if 0 < users < math.inf:
+        others["num_users"] = 10 * blocks * math.ceil(users)
     if solve_for == "noise_multiplier":
       config = dataclasses.replace(config, noise_multiplier=1.0)
     plan = self._create_plan(config, of_bands, **others)
@@ -299,6 +309,7 @@ class _Account:
     )
 
   def _optimize(self, config: AccountConfig) -> _Answer:
+    """Ranks mechanisms and participations by their noise at a target."""
     needed = ("target_epsilon", "num_users", "users_per_round", "rounds")
     where, of_claim = "with optimize without --participation", set()
     known = participations.PARTICIPATIONS.items()
@@ -315,12 +326,10 @@ class _Account:
       needed,
     )
     output_files.check({"output_png": config.output_png}, overwrite=True)
-    claims = [
-      participations.create_participation(
-        name, **self._parser.given(self._participation)
-      )
-      for name in names
-    ]
+    given = self._parser.given(self._participation)
+    claims = []
+    for name in names:
+      claims.append(participations.create_participation(name, **given))
     plans = mechanism_choice.list_plans(
       claims,
       rounds=config.rounds,
@@ -339,6 +348,7 @@ class _Account:
     return account_output.tell_choices(ranked, target, notes)
 
   def _extrapolate(self, config: AccountConfig) -> _Answer:
+    """Tells the cost of the same noise on the mean with more users."""
     known = {"extrapolated_num_users", "cohort_factor", "delta", "explain"}
     if config.run_dir is not None:
       self._check("with --run_dir", {"run_dir", "accountant", *known})
@@ -363,16 +373,19 @@ class _Account:
     return account_output.tell_extrapolation(found, explain=config.explain)
 
   def _release(self, config: AccountConfig) -> _Answer:
+    """Tells what each file of a run reveals, once the released are checked."""
     self._check("with release", ("run_dir",), ("run_dir",))
     checked = account_run.check_release(config.run_dir)
     return release.tell(config.run_dir, checked)
 
   def _budget(self, unused_config: AccountConfig, path: str) -> _Answer:
+    """Tells which runs were charged to a budget."""
     self._check("with budget", ())
     found = budget.read(path)
     return found.to_json(), found.to_text()
 
   def _table(self, unused_config: AccountConfig) -> _Answer:
+    """Recomputes the published costs."""
     self._check("with table", ())
     return account_output.tell_table(published.compute_table())
 

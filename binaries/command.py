@@ -35,17 +35,13 @@ PROGRAMS = {
 
 
 def _help() -> str:
+  """The names of the programs, each with what it does."""
+  lines = ["Usage: tff-fedemb PROGRAM [--flag=value ...]", ""]
   width = max(map(len, PROGRAMS))
-  lines = [f"  {name:{width}}  {text}" for name, text in PROGRAMS.items()]
-  return "\n".join(
-    [
-      "Usage: tff-fedemb PROGRAM [--flag=value ...]",
-      "",
-      *lines,
-      "",
-      "tff-fedemb PROGRAM --helpshort lists the flags of a program.",
-    ]
-  )
+  for name, text in PROGRAMS.items():
+    lines.append(f"  {name:{width}}  {text}")
+  lines += ["", "tff-fedemb PROGRAM --helpshort lists the flags of a program."]
+  return "\n".join(lines)
 
 
 def main() -> None:

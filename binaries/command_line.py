@@ -1,7 +1,7 @@
-"""Start and end of every program here.
+"""Start and end of every program.
 
-A mistake (a flag, a file) is one line on standard error and exit status 1. A
-bug is a stack trace.
+A mistake in a flag or a file becomes one line on standard error and exit status
+1. A bug keeps its stack trace.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.runtime import worker_process
 
-# All of these take effect only before TensorFlow is imported. Its C++ log tells
-# of missing GPUs and failed graph optimizations; failures that matter raise.
+# These settings must precede the import of TensorFlow. Its C++ log reports
+# missing GPUs and failed graph optimizations; failures that matter raise.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The in-process runtime gives each client threads of its own.
 os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
@@ -49,6 +49,7 @@ def _exit_if_nobody_reads() -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
+  """Ends the program with an error's message on one line."""
   print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
   sys.exit(1)
 

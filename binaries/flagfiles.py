@@ -1,7 +1,8 @@
 """Files of flags: one a line, `#` begins a comment, a file may include others.
 
-As `--flagfile` of absl, but a name that is no file here is one of the project's
-own: `binaries/flagfiles/demo.flags`, or `demo.flags`, works from any directory.
+They work as `--flagfile` of absl does. Where there is no file of that name, it
+is one of the project's own: `binaries/flagfiles/demo.flags`, or `demo.flags`,
+works from any directory.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ _COMMENTS = ("#", "//")
 
 
 def find(name: str) -> pathlib.Path | None:
-  """The file of that name here, or else among the project's own flagfiles.
+  """Finds a file by its path, or else among the project's own flagfiles.
 
   Args:
     name: Path as the user gave it, or as a flagfile includes another.
@@ -30,10 +31,13 @@ def find(name: str) -> pathlib.Path | None:
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
-  """Arguments with the flags of files in the place of the files' names.
+  """Replaces each flagfile by the flags in it.
 
   Args:
     arguments: Words of a command line, without the program's name.
+
+  Returns:
+    The words, with no flagfile among them.
 
   Raises:
     errors.FieldError: If a file is missing, is not text or includes itself.
@@ -44,6 +48,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
 def _expand(
   words: Iterable[str], parents: tuple[pathlib.Path, ...]
 ) -> Iterable[str]:
+  """As `expand`, for words in a file that the parents include."""
   words = iter(words)
   for word in words:
     name, equals, value = word.partition("=")
@@ -59,6 +64,7 @@ def _expand(
 
 
 def _read(name: str, parents: tuple[pathlib.Path, ...]) -> Iterable[str]:
+  """The flags in a file, and in those that it includes."""
   path = find(name)
   if path is None:
     raise errors.FieldError(f"--{_FLAG}", "be a file", repr(name))

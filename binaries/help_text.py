@@ -1,4 +1,4 @@
-"""Text of a program's help: on two screens, unless all of it is asked for."""
+"""Text of a program's help: on two screens, unless you ask for all of it."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -36,6 +36,9 @@ def render(
     documentation: Its beginning.
     sections: Flags by the title of their section.
     is_full: Whether it may be longer than two screens.
+
+  Returns:
+    The text, with lines of at most 80 columns.
   """
   start = [documentation.strip(), "", "Flags:"]
   full, short = list(start), list(start)
@@ -58,7 +61,7 @@ def render(
 
 
 def _shorten(flag: Flag) -> list[str]:
-  """A flag in a line, or with all names that there are to choose from."""
+  """A flag in one line, or with all names that you can choose from."""
   if flag.names:
     text = f"  --{flag.name}  {', '.join(flag.names)}"
     return textwrap.wrap(text, _COLUMNS, subsequent_indent="    ")
@@ -68,6 +71,7 @@ def _shorten(flag: Flag) -> list[str]:
 
 
 def _indent(text: str) -> list[str]:
+  """Lines of a text, each indented."""
   return textwrap.wrap(
     text, _COLUMNS, initial_indent="    ", subsequent_indent="    "
   )

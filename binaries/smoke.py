@@ -28,12 +28,16 @@ _NUM_USERS = {"emnist": 200, "gld": 100, "inaturalist": 100, "digiface": 100}
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
-  """Puts small flagfiles in the place of whole ones if `--smoke` is given.
+  """Replaces flagfiles by small ones if `--smoke` is given.
 
-  Takes the arguments of the command line, without the program's name.
+  Args:
+    arguments: Words of the command line, without the program's name.
+
+  Returns:
+    The words.
 
   Raises:
-    errors.FieldError: If there is no flagfile of ours.
+    errors.FieldError: If none of them is a flagfile that has a small one.
   """
   if not any(_SMOKE.fullmatch(word) for word in arguments):
     return list(arguments)
@@ -58,11 +62,16 @@ def expand(arguments: Sequence[str]) -> list[str]:
 def prepare_data(task: str, cache_dir: str | None) -> str:
   """Writes the synthetic data of a task, unless they are there.
 
-  They lie in the cache directory, or its default. Returns their own.
+  Args:
+    task: Name of the task.
+    cache_dir: Directory that gets a folder for them [that of the task].
+
+  Returns:
+    The directory of the data, for `--data_dir`.
 
   Raises:
-    errors.FieldError: If there are none for that task, or they cannot be kept.
-    errors.DataError: If there are data that were made otherwise.
+    errors.FieldError: If the task has none, or they cannot be written.
+    errors.DataError: If the directory has data that were made differently.
   """
   checks.check_choice("task", task, _NUM_USERS)
   cache = task_config.TaskConfig(cache_dir=cache_dir).cache
@@ -77,11 +86,10 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
     ) from error
   if task != "digiface":
     return directory
-  # These are as the publishers have them.
+  # They have the publishers' format, from which data are prepared.
   prepared = f"{directory}_prepared"
-  preparing.execute(
-    preparing.PreparationConfig(
-      task=task, source_dir=directory, output_dir=prepared
-    )
+  config = preparing.PreparationConfig(
+    task=task, source_dir=directory, output_dir=prepared
   )
+  preparing.execute(config)
   return prepared
