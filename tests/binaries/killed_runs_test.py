@@ -1,8 +1,8 @@
 """Runs that are killed and go on with the users that were to take part.
 
 Whatever keeps users apart, such as a block, a bin or a pass, is kept: `account`
-draws all rounds once more. The killed run is a process; this one, which has
-TensorFlow already, goes on with it.
+draws all rounds once more. This process, which has TensorFlow already, goes on
+with the run of another that was killed.
 """
 
 import json
@@ -47,10 +47,7 @@ def test_killed_run_goes_on_with_the_users_it_drew(
     "--extrapolated_num_users=0",
     *more,
   )
-  victim = programs.launch(
-    "binaries.run_federated", *flags, log=tmp_path / "log"
-  )
-  programs.kill_in_the_middle(victim, run_dir)
+  programs.train_and_kill(*flags, run_dir=run_dir)
   ended = programs.call("run_federated", *flags)
   assert (ended.status, ended.errors) == (0, "")
   assert "Resuming after round 6." in ended.output

@@ -57,12 +57,8 @@ def _participants(run_dir):
 def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   noiseless = ("--aggregator=clip_only", "--sampling_seed=1")
-  victim = programs.launch(
-    "binaries.run_federated",
-    *_flags(data_dir, killed, *noiseless),
-    log=tmp_path / "log",
-  )
-  programs.kill_in_the_middle(victim, killed)
+  flags = _flags(data_dir, killed, *noiseless)
+  programs.train_and_kill(*flags, run_dir=killed)
   assert not (killed / "summary.json").exists()
   resumed = _call(data_dir, killed, *noiseless)
   assert (resumed.status, resumed.errors) == (0, "")
