@@ -74,13 +74,24 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   assert summaries[0]["recall_at_far"] == summaries[1]["recall_at_far"]
 
 
-@pytest.mark.slow
-def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
-  arguments = ("--noise_multiplier=1", "--rounds=2", "--delta=0.01")
-  arguments += ("--extrapolated_num_users=0",)
-  run_dir = tmp_path / "run"
-  ended = _call(data_dir, run_dir, *arguments, "--sampling_seed=7")
+_SECURE = (
+  *("--aggregator=secure_gaussian", "--noise_multiplier=1", "--rounds=2"),
+  *("--delta=0.01", "--extrapolated_num_users=0", "--report"),
+)
+
+
+@pytest.fixture(name="secure", scope="module")
+def _secure(data_dir, tmp_path_factory):
+  """A run of secure sums, whose cohorts anyone can draw, and what it said."""
+  run_dir = tmp_path_factory.mktemp("secure") / "run"
+  ended = _call(data_dir, run_dir, *_SECURE, "--sampling_seed=7")
   assert (ended.status, ended.errors) == (0, "")
+  return run_dir, ended
+
+
+@pytest.mark.slow
+def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, secure):
+  run_dir, ended = secure
   assert "WARNING: sampling_seed makes it known who" in ended.output
   assert not (run_dir / "checkpoints" / sampling_key.NAME).exists()
   privacy = json.loads((run_dir / "summary.json").read_text())["privacy"]
@@ -99,7 +110,7 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   assert f"epsilon = {privacy['epsilon']:.4f}" in account.output
   assert "replayed from sampling_seed" in " ".join(account.output.split())
   # The same directory without the flag is another run.
-  refused = _call(data_dir, run_dir, *arguments)
+  refused = _call(data_dir, run_dir, *_SECURE)
   assert "sampling_seed=7 (now None)" in refused.errors
 
 
@@ -139,20 +150,15 @@ def test_mistake_is_one_line_and_nothing_is_written(
 
 
 @pytest.mark.slow
-def test_secure_sums_are_told_as_simulated(data_dir, tmp_path):
-  run_dir = tmp_path / "run"
-  ended = _call(
-    *(data_dir, run_dir, "--rounds=1", "--noise_multiplier=1", "--report"),
-    *("--aggregator=secure_gaussian", "--extrapolated_num_users=0"),
-  )
-  assert (ended.status, ended.errors) == (0, "")
+def test_secure_sums_are_told_as_simulated(secure):
+  run_dir, ended = secure
   words = "simulated, not cryptographic"
   assert f"secure sums, {words}: epsilon does not rest" in ended.output
   assert f"secure sums, {words}:" in (run_dir / "report.html").read_text()
   summary = json.loads((run_dir / "summary.json").read_text())
   card = model_card.read(run_dir / "release/saved_model" / model_card.PATH)
   assert summary["secure_sums"] == card.training["secure_sums"] == words
-  # As of the aggregator gaussian: z = 1, two users of a client, one round.
+  # As of the aggregator gaussian: z = 1, two users of a client, two rounds.
   assert chain_lib.Chain(run_dir).ledger.round_sum.noise_multiplier == 1.0
   assert 0 < summary["privacy"]["epsilon"] < 10
 
