@@ -1,7 +1,6 @@
 """Settings of an audit, and audits of scores from anywhere."""
 
 import dataclasses
-import os
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ class AuditConfig(config_lib.Config):
   """Settings of an audit, which bounds epsilon from below.
 
   Attributes:
-    significance: Probability that a lower bound is wrong, at most.
+    significance: Maximum probability that a lower bound is wrong.
     in_scores: File .npy [n], scores of canaries that were included (scores).
     out_scores: File .npy [m], scores of canaries that were not (scores).
     method: Method that bounds epsilon (scores).
@@ -36,22 +35,24 @@ class AuditConfig(config_lib.Config):
   output_dir: str | None = None
 
   def require(self, *names: str) -> None:
-    """Refuses a configuration in which one of these fields is not given."""
+    """Refuses a configuration in which one of these fields is not given.
+
+    Raises:
+      errors.FieldError: Names the first one that is missing.
+    """
     for name in names:
       if getattr(self, name) is None:
         raise errors.FieldError(name, "be given", "nothing")
 
 
 def _load(name: str, path: str) -> np.ndarray:
+  """Reads the array of a field's file."""
   try:
     with open(path, "rb") as file:
       return np.load(file, allow_pickle=False)
   except (OSError, ValueError, EOFError) as error:
-    raise errors.FieldError(
-      name,
-      "be a .npy file of numbers",
-      f"{os.fspath(path)}: {errors.first_line(error)}",
-    ) from error
+    found = f"{path}: {errors.first_line(error)}"
+    raise errors.FieldError(name, "be a .npy file of numbers", found) from error
 
 
 def bound_files(

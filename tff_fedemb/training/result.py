@@ -41,10 +41,13 @@ class Result(finished_run.FinishedRun):
     """Recall on the test images, at a false accept rate.
 
     Args:
-      false_accept_rate: One of those that the run was evaluated at.
+      false_accept_rate: A rate in (0, 1) that the run was evaluated at.
+
+    Returns:
+      The share of pairs of one class that are accepted, in [0, 1].
 
     Raises:
-      errors.FieldError: If it is another.
+      errors.FieldError: If the run was not evaluated at this rate.
     """
     recalls = self.summary["recall_at_far"]
     name = verification.format_false_accept_rate(false_accept_rate)
@@ -58,7 +61,11 @@ class Result(finished_run.FinishedRun):
 
   @functools.cached_property
   def backbone(self) -> tf.keras.Model:
-    """The Keras model from images in [0, 255] to embeddings, not normalised."""
+    """The Keras model from images to embeddings.
+
+    It takes float images `[batch, height, width, channels]` in [0, 255] and
+    returns embeddings `[batch, dim]`, which are not normalised.
+    """
     path = pathlib.Path(self.run_dir) / run_directory.SAVED_MODEL
     card = model_card.read(path / model_card.PATH)
     backbone = self.spec.algorithm.backbone.create(
@@ -75,16 +82,17 @@ class Result(finished_run.FinishedRun):
 
     Returns:
       The path.
+
+    Raises:
+      errors.DataError: If the run is not finished.
     """
-    page.write_for_run(self.run_dir, output=os.fspath(path))
-    return os.fspath(path)
+    path = os.fspath(path)
+    page.write_for_run(self.run_dir, output=path)
+    return path
 
   def __str__(self) -> str:
-    recalls = "; ".join(
-      f"{recall:.4f} at FAR {rate}"
-      for rate, recall in self.summary["recall_at_far"].items()
-    )
-    return (
-      f"recall {recalls}\nepsilon {self.epsilon:.4g} at delta"
-      f" {self.delta:g}\n{self.run_dir}"
-    )
+    recalls = []
+    for rate, recall in self.summary["recall_at_far"].items():
+      recalls.append(f"{recall:.4f} at FAR {rate}")
+    cost = f"epsilon {self.epsilon:.4g} at delta {self.delta:g}"
+    return f"recall {'; '.join(recalls)}\n{cost}\n{self.run_dir}"

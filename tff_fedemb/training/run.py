@@ -43,9 +43,6 @@ from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.training import models
 from tff_fedemb.training import plan as plan_lib
 
-# Prints a line without breaking the progress bar.
-_say = progress.say
-
 
 def open_directory(
   spec: spec_lib.RunSpec, run_dir: str
@@ -112,7 +109,7 @@ class Run:
     self.directory = open_directory(spec, run_dir)
     chain = account.open_chain(run_dir)
     for line in plan_lib.tell_run(experiment, by_split):
-      _say(line)
+      progress.say(line)
     path = self.directory.path / run_directory.TRACE
     trace = participation_trace.TraceWriter(path, len(task.train_users))
     key = self._read_key(is_new=not trace.num_rounds)
@@ -241,7 +238,7 @@ class Run:
       is_finished=is_finished,
     )
     if tells:
-      _say(
+      progress.say(
         f"With this run epsilon {charged.spent:.4g} of {charged.epsilon:.4g} at"
         f" delta {charged.delta:g} is spent in {path}."
       )
@@ -392,4 +389,4 @@ class Run:
     summary["seconds_of_rounds"] = dict(self._loop.watch.seconds)
     summary["wall_seconds"] = sum(seconds.values()) - seconds["process_before"]
     self.directory.write_json(run_directory.SUMMARY, summary)
-    _say(training_report.tell(finished))
+    progress.say(training_report.tell(finished))

@@ -22,9 +22,6 @@ from tff_fedemb.training import plan as plan_lib
 from tff_fedemb.training import result as result_lib
 from tff_fedemb.training import run as run_lib
 
-# Prints a line without breaking the progress bar.
-_say = progress.say
-
 
 def train(
   spec: spec_lib.RunSpec,
@@ -55,9 +52,9 @@ def train(
     export_backbone: Path that the backbone is written to, for
       `pretrained_backbone` of another run; it remembers its users. `None`
       writes it nowhere.
-    is_trial: Whether a tuning will compare the run with others. It then ends
-      early by nothing but its private models and the images that the best is
-      chosen by.
+    is_trial: Whether a tuning will compare the run with others. Then nothing
+      but its private models and the images that the best is chosen by may end
+      it early.
 
   Returns:
     The result of the run.
@@ -93,12 +90,13 @@ def train(
   if lite:
     lite_export.check_task(experiment.task)
   if spec.task.chooses_settings:
-    _say(plan_lib.tell_cost(experiment))
+    progress.say(plan_lib.tell_cost(experiment))
   with _saying_what_is_safe(run_dir):
     if os.path.exists(os.path.join(run_dir, run_directory.SUMMARY)):
       with contextlib.closing(run_lib.open_directory(spec, run_dir)):
         account.open_chain(run_dir)
-        _say(f"This run is complete; see {run_dir}/{run_directory.SUMMARY}.")
+        summary = f"{run_dir}/{run_directory.SUMMARY}"
+        progress.say(f"This run is complete; see {summary}.")
         report_page.restore_release(run_dir)
     else:
       run = run_lib.Run(
