@@ -51,18 +51,16 @@ _PLAN = "--mechanism=gaussian --num_users=1000 --users_per_round=50 --rounds=40"
 def test_an_account_is_eight_lines_unless_it_is_to_explain(
   words, figure, breaks
 ):
-  ended = programs.call("account", *words.split(), *_PLAN.split())
-  assert (ended.status, ended.errors) == (0, "")
-  closing.check_size(ended.output)
-  assert re.match(figure, ended.output), ended.output
+  flags = (*words.split(), *_PLAN.split())
+  output = programs.succeed("account", *flags)
+  closing.check_size(output)
+  assert re.match(figure, output), output
   if breaks is not None:
-    told = " ".join(ended.output.split())
+    told = " ".join(output.split())
     assert " For one user: " in told
     assert f" It breaks {breaks}" in told
-  explained = programs.call(
-    "account", *words.split(), *_PLAN.split(), "--explain"
-  )
-  assert len(explained.output) > 2 * len(ended.output)
+  explained = programs.succeed("account", *flags, "--explain")
+  assert len(explained) > 2 * len(output)
 
 
 def test_a_tuning_is_eight_lines():

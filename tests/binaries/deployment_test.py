@@ -36,37 +36,19 @@ server:
 """
 
 
-def _arguments(data_dir, run_dir, deployment, *more):
-  return (
-    *_TINY,
-    f"--data_dir={data_dir}",
-    f"--run_dir={run_dir}",
-    f"--deployment={deployment}",
-    *more,
-  )
-
-
-@pytest.fixture(name="own", scope="module")
-def _own(tmp_path_factory):
-  path = tmp_path_factory.mktemp("own") / "own.yaml"
-  path.write_text(OWN)
-  return path
-
-
 @pytest.mark.slow
-def test_a_run_under_a_deployment(data_dir, own, tmp_path):
-  run_dir = tmp_path / "run"
-  arguments = _arguments(data_dir, run_dir, own, "--noise_multiplier=2")
-  planned = programs.call(
-    "run_federated", *arguments, "--aggregator=tree", "--dry_run"
+def test_a_run_under_a_deployment(data_dir, tmp_path):
+  run_dir, own = tmp_path / "run", tmp_path / "own.yaml"
+  own.write_text(OWN)
+  arguments = (
+    *(*_TINY, f"--data_dir={data_dir}", f"--run_dir={run_dir}"),
+    *(f"--deployment={own}", "--aggregator=tree", "--noise_multiplier=2"),
   )
-  assert not planned.status and not run_dir.exists(), planned.errors
-  assert re.search(
-    r"\n  time    [\d.]+ s; .*\n  memory  [\d.]+ GB", planned.output
-  )
-  ended = programs.call("run_federated", *arguments, "--aggregator=tree")
-  assert not ended.status, ended.errors
-  closing.check(ended.output, run_dir)
+  planned = programs.succeed("run_federated", *arguments, "--dry_run")
+  assert not run_dir.exists()
+  assert re.search(r"\n  time    [\d.]+ s; .*\n  memory  [\d.]+ GB", planned)
+  output = programs.succeed("run_federated", *arguments)
+  closing.check(output, run_dir)
   # The ending says so where warnings leave room for it.
   run = finished_run.FinishedRun.read(run_dir)
   extras = templates.render("closing_extras.txt", run=run)
@@ -76,11 +58,11 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   assert (rows.abandoned == 0).sum() == 4
   # The dry run told the timetable of these very rounds.
   hours, sums = rows.end_hours.iloc[-1], rows.sum()
-  assert f"4 rounds take {hours / 24:.3g} simulated days" in planned.output
+  assert f"4 rounds take {hours / 24:.3g} simulated days" in planned
   assert (
     f"{4 / hours:.3g} rounds an hour, {sums.abandoned / len(rows):.1%} of the"
     f" rounds abandoned; {sums.dropped / sums.selected:.1%} of the selected"
-  ) in planned.output
+  ) in planned
   summary = json.loads((run_dir / "summary.json").read_text())
   assert summary["deployment"]["rounds_released"] == 4
   # The report says in words what epsilon rests on.
@@ -93,13 +75,10 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   assert values["work"]["bytes_up"] == 4 * summary["num_private_parameters"]
   assert values["work"]["examples"] == pytest.approx(70 / 6)
   assert not (run_dir / "checkpoints" / "sampling_key").exists()
-
-  ended = programs.call(
+  explained = programs.succeed(
     "account", "epsilon", "--explain", f"--run_dir={run_dir}"
   )
-  assert not ended.status, ended.errors
-  assert "rounds was replayed from deployment.json" in ended.output
-
+  assert "rounds was replayed from deployment.json" in explained
   values["seed"] += 1
   (run_dir / "deployment.json").write_text(json.dumps(values))
   ended = programs.call("account", "epsilon", f"--run_dir={run_dir}")

@@ -127,6 +127,13 @@ def call(program: str, *arguments: str) -> Ended:
   return Ended(status, output.getvalue(), errors.getvalue())
 
 
+def succeed(program: str, *arguments: str) -> str:
+  """Calls a program, which has to end well and quietly; returns its output."""
+  ended = call(program, *arguments)
+  assert (ended.status, ended.errors) == (0, "")
+  return ended.output
+
+
 def read_spec(program: str, *arguments: str):
   """The spec that the flags of a training program describe."""
   with config_flags.Parser(

@@ -38,34 +38,22 @@ def _data_dir(tmp_path_factory):
   return directory
 
 
-def _train(data_dir, run_dir):
-  return programs.call(
-    "run_federated",
-    "--task=emnist",
-    f"--data_dir={data_dir}",
-    f"--run_dir={run_dir}",
-    "--clients_per_round=2",
-    "--users_per_client=1",
-    "--participation=cyclic_poisson",
-    "--aggregator=banded",
-    "--num_bands=2",
-    "--noise_multiplier=2",
-    "--rounds=3",
-    "--evaluate_every=1",
-    "--backbone=convnet",
-    "--delta=0.01",
-    "--extrapolated_num_users=1000",
-    "--report",
+def _flags(data_dir, run_dir):
+  return (
+    *("--task=emnist", f"--data_dir={data_dir}", f"--run_dir={run_dir}"),
+    *("--clients_per_round=2", "--users_per_client=1", "--delta=0.01"),
+    *("--participation=cyclic_poisson", "--aggregator=banded", "--num_bands=2"),
+    *("--noise_multiplier=2", "--extrapolated_num_users=1000"),
+    *("--backbone=convnet", "--rounds=3", "--evaluate_every=1", "--report"),
   )
 
 
 @pytest.fixture(name="run_dir", scope="module")
 def _run_dir(data_dir, tmp_path_factory):
   run_dir = tmp_path_factory.mktemp("runs") / "first"
-  ended = _train(data_dir, run_dir)
-  assert (ended.status, ended.errors) == (0, "")
-  assert f"Written to {run_dir / 'report.html'}" in ended.output
-  run_dir.with_suffix(".log").write_text(ended.output)
+  output = programs.succeed("run_federated", *_flags(data_dir, run_dir))
+  assert f"Written to {run_dir / 'report.html'}" in output
+  run_dir.with_suffix(".log").write_text(output)
   return run_dir
 
 
@@ -184,9 +172,8 @@ def test_summary_plots_and_metrics_of_a_run(run_dir, summary):
   _check_key(run_dir, log)
   assert privacy["amplification"].startswith("by sampling, from a secret key")
   _check_card(run_dir, found)
-  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
-  assert (account.status, account.errors) == (0, "")
-  words = " ".join(account.output.split())
+  account = programs.succeed("account", "epsilon", f"--run_dir={run_dir}")
+  words = " ".join(account.split())
   assert f"epsilon = {privacy['epsilon']:.4f}" in words
   assert "the draw of all 3 rounds was replayed from checkpoints/samp" in words
 
@@ -198,7 +185,7 @@ def test_a_run_that_lost_its_key_does_not_go_on(data_dir, copy, monkeypatch):
   monkeypatch.setattr(
     tff.simulation, "compose_dataset_computation_with_learning_process", None
   )
-  refused = _train(data_dir, copy)
+  refused = programs.call("run_federated", *_flags(data_dir, copy))
   programs.check_refused(refused, "--run_dir must hold the key")
 
 
@@ -293,8 +280,7 @@ def test_what_may_be_given_away_has_figures_of_others(copy, summary, run_dir):
   assert not parsed.all("symbol")
   assert summary["split"] not in parsed.text
   # The page that was lost is recorded in place of that of the run.
-  ended = programs.call("account", "release", f"--run_dir={copy}")
-  assert (ended.status, ended.errors) == (0, "")
+  programs.succeed("account", "release", f"--run_dir={copy}")
 
 
 def test_a_card_that_says_less_is_not_believed(copy):
@@ -308,16 +294,15 @@ def test_a_card_that_says_less_is_not_believed(copy):
 
 
 def test_every_file_of_a_run_is_listed_with_what_it_reveals(run_dir, summary):
-  ended = programs.call("account", "release", f"--run_dir={run_dir}")
-  assert (ended.status, ended.errors) == (0, "")
-  assert "covers release/ (model, card, report), and nothing" in ended.output
-  words = " ".join(ended.output.split())
+  output = programs.succeed("account", "release", f"--run_dir={run_dir}")
+  assert "covers release/ (model, card, report), and nothing" in output
+  words = " ".join(output.split())
   assert (
     f"epsilon = {summary['privacy']['epsilon']:.6g} at delta = 0.01" in words
   )
   files = release.tell(run_dir)[0]["files"]
   for entry in files:
-    assert entry["path"] in ended.output
+    assert entry["path"] in output
     assert not entry["reveals"].startswith("not known")
     is_covered = entry["kind"] == release.COVERED
     assert is_covered == entry["path"].startswith("release/")

@@ -2,10 +2,13 @@
 
 import asyncio
 
+import pytest
+
 from tests.training import tiny_specs
 import tff_fedemb as fe
 
 
+@pytest.mark.slow
 def test_trains_where_an_event_loop_runs(tmp_path):
   async def program():
     # As a cell of a notebook does, and as a server would.
