@@ -47,9 +47,9 @@ with epy.lazy_imports():
   from tff_fedemb.runtime import secure_sums
   from tff_fedemb.spec import task as task_lib
 
-# A user who has not said otherwise may take part again after a quarter of the
-# rounds in which the report goal uses up the users: who is there by day must
-# suffice.
+# By default, a user may take part again after a quarter of a pass, that is, of
+# the rounds in which the report goal uses up all users: those who are there by
+# day must suffice.
 _PARTS_OF_PASS = 4
 
 
@@ -97,11 +97,17 @@ class Experiment:
   def build_process(
     self, **options: Any
   ) -> tff.learning.templates.LearningProcess:
-    """Builds the process, which takes identifiers of virtual clients; slow.
+    """Builds the process, which takes seconds.
 
     Args:
       **options: Options of `Algorithm.build`, beside those that the spec
         decides.
+
+    Returns:
+      A learning process whose clients are identifiers of virtual clients.
+
+    Raises:
+      errors.FieldError: If the runtime cannot run such a process.
     """
     spec, training = self.spec, self.client_training
     if spec.algorithm.is_private:
@@ -134,6 +140,9 @@ class Experiment:
 
   def create_client_file(self) -> client_file.ClientFile:
     """Creates what a client's phone would run.
+
+    Returns:
+      The file's contents, not written yet.
 
     Raises:
       errors.FieldError: If a file for phones cannot do what the spec says.
@@ -306,6 +315,9 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
     spec: Spec of the run.
     task: The task that `spec.task` creates.
 
+  Returns:
+    The experiment, with the task.
+
   Raises:
     errors.FieldError: If the spec does not fit the data.
   """
@@ -358,6 +370,9 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
   Args:
     spec: Spec of the run.
     num_users: Number of users who train.
+
+  Returns:
+    The experiment, without a task: it has a cost, and cannot be trained.
 
   Raises:
     errors.FieldError: If the spec does not fit so many users.

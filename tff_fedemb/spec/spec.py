@@ -1,9 +1,9 @@
 """The spec of a run: one frozen object, from which everything else follows.
 
-A `RunSpec` is made in a notebook, from flags or from the `run.json` of a run.
-Its cost, the draw of users, the process that is built, whether a run may go on,
-the search space of private tuning and the contents of a report are functions of
-it, and of what happened in the rounds (`records.chain`).
+You make a `RunSpec` in a notebook, from flags or from the `run.json` of a run.
+The cost of the run, the draw of users, the process that is built, whether a run
+may go on, the search space of private tuning and the contents of a report are
+functions of it, and of what happened in the rounds (`records.chain`).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Evaluation(config.Config):
       larger split is sampled at random, always in the same way, and results
       name the sample.
     metrics: Whether to measure EER, d', precision at 1, R-precision, MAP@R, MRR
-      and NMI on the held-out images too, before and after training. Of 50,000
-      images that takes a minute.
+      and NMI on the held-out images too, before and after training. It takes a
+      minute for 50,000 images.
 
   Examples:
     >>> fe.Evaluation(max_held_out_images=5_000).max_held_out_images
@@ -109,7 +109,7 @@ class ExtrapolationConfig(config.Config):
   def extrapolate(
     self, simulated: ledger_lib.Ledger
   ) -> extrapolation_lib.Extrapolation | None:
-    """Cost of the same noise on the mean with more users.
+    """Computes the cost of the same noise on the mean with more users.
 
     Args:
       simulated: All rounds of the run, alike.
@@ -268,6 +268,9 @@ class RunSpec(loop.TrainingConfig):
       values: JSON values by field.
       task: Task in place of the one that the values name, if given.
 
+    Returns:
+      The spec, whose task can be created.
+
     Raises:
       errors.FieldError: If a value is missing or out of its range, or the
         task's data are in no file and it is not given.
@@ -281,7 +284,7 @@ class RunSpec(loop.TrainingConfig):
     return spec
 
   def with_absolute_paths(self) -> RunSpec:
-    """The same, with paths that mean the same in every working directory."""
+    """Returns the spec with absolute paths, for any working directory."""
     changes = {}
     for names, field, value in config.walk(self):
       if field.path and value is not None:
@@ -306,11 +309,11 @@ class RunSpec(loop.TrainingConfig):
     return hashlib.sha256(text.encode()).hexdigest()
 
   def settings(self, *, with_paths: bool = True) -> dict[str, Any]:
-    """All values by the names of their flags, for tables and reports.
+    """Returns all values by the names of their flags, for tables and reports.
 
     Args:
-      with_paths: Whether paths are whole; without, they are last parts, so
-        that they do not tell of the machine.
+      with_paths: Whether paths are whole. If not, they are cut to their last
+        parts, which say nothing about the machine.
     """
     found = {}
     for _, field, value in config.walk(self):
@@ -328,8 +331,11 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
   Args:
     run_dir: Directory of the run.
 
+  Returns:
+    The spec; the data of its task may be missing.
+
   Raises:
-    errors.FieldError: If there is none, or it is damaged.
+    errors.FieldError: If there is no such file, or it is damaged.
   """
   path = pathlib.Path(run_dir) / run_directory.SPEC
   values = run_directory.read_json(path)
@@ -344,7 +350,7 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
 
 
 def varying(spec: RunSpec) -> frozenset[tuple[str, ...]]:
-  """Names that lead to the fields that may differ where a run goes on."""
+  """Returns the paths of fields that may change when a run goes on."""
   return frozenset(
     path for path, field, _ in config.walk(spec) if not field.decides
   )

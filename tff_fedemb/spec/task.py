@@ -127,7 +127,7 @@ class Task:
       )
 
   def describe(self) -> list[str]:
-    """Lines that say what is trained on, what is held out, and what is odd."""
+    """Returns lines about the users, classes and images, and warnings."""
     warnings = list(self.warnings)
     if self.num_train_classes == 1:
       warnings.append(
@@ -288,12 +288,11 @@ class TaskSource(config.Config, abc.ABC):
 
   @abc.abstractmethod
   def create(self) -> Task:
-    """Creates the task.
+    """Reads the data and creates the task.
 
     Raises:
-      errors.FieldError: If a value is none that there is, or the data are
-        missing.
-      errors.DataError: If the data are damaged and that is not to be skipped.
+      errors.FieldError: If a value is unknown, or the data are missing.
+      errors.DataError: If the data are damaged, and are not to be skipped.
     """
 
 
@@ -328,7 +327,7 @@ def create_task(name: str, **fields: Any) -> TaskSource:
 
 
 def load_tasks() -> None:
-  """Makes the tasks that come along known by their names."""
+  """Registers the tasks that come along, if they are installed."""
   if importlib.util.find_spec(_TASKS.partition(".")[0]) is not None:
     importlib.import_module(_TASKS)
 

@@ -171,7 +171,7 @@ def tell_run(
   experiment: experiment_lib.Experiment,
   held_out_images: Mapping[str, embedding.LabelledImages],
 ) -> Iterator[str]:
-  """Says what is trained and evaluated on, and what is odd about that.
+  """Tells the data that a run trains and evaluates on, and warns.
 
   Args:
     experiment: The run, its task at hand.
