@@ -90,10 +90,11 @@ def test_a_tuning_is_charged_once_whatever_its_number_of_trials(tmp_path):
   spec = dataclasses.replace(tunings.SPEC, task=task)
   path = tmp_path / "budget.json"
 
-  def create(name, total):
-    values = {"epsilon": total, "delta": 1e-4, "num_users": 4}
-    if not path.exists():
-      path.write_text(json.dumps(values))
+  def write(epsilon):
+    values = {"epsilon": epsilon, "delta": 1e-4, "num_users": 4}
+    path.write_text(json.dumps(values))
+
+  def create(name):
     return tuning_run.TuningRun(
       tuning_run.TuningConfig(
         run_dir=tmp_path / name, mean_trials=10, privacy_budget=os.fspath(path)
@@ -102,7 +103,15 @@ def test_a_tuning_is_charged_once_whatever_its_number_of_trials(tmp_path):
       {},
     )
 
-  create("a", 1e9)._directory.close()
+  write(1e-3)
+  kept = []
+  for _ in range(2):
+    with pytest.raises(errors.FieldError, match="privacy_budget must") as error:
+      create("a")
+    # It does not keep the directory.
+    kept.append(error)
+  write(1e9)
+  create("a")._directory.close()
   found = budget.read(path)
   (charge,) = found.charges
   assert charge.selection == tuning.RepeatAndSelect(10, 1)
@@ -113,9 +122,9 @@ def test_a_tuning_is_charged_once_whatever_its_number_of_trials(tmp_path):
   assert "trials" not in str(charge.run_dir)
   assert "a tuning" in found.to_text()
   # The same tuning again is not charged again; another one is.
-  create("a", 1e9)._directory.close()
+  create("a")._directory.close()
   assert len(budget.read(path).charges) == 1
-  create("b", 1e9)._directory.close()
+  create("b")._directory.close()
   both = budget.read(path)
   assert len(both.charges) == 2
   assert found.spent < both.spent < 2 * found.spent + 1e-9

@@ -96,10 +96,10 @@ class Run:
     """
     self._experiment, self._watch = experiment, watch
     self._is_trial = is_trial
-    spec, task = experiment.spec, experiment.task
+    spec = experiment.spec
     runtime = self._check(run_dir)
     watch.end("checks")
-    by_split, sample = models.load_images(task, spec.evaluation)
+    by_split, sample = models.load_images(experiment.task, spec.evaluation)
     watch.end("held_out_images")
     tf.keras.utils.set_random_seed(spec.seed)
     self._start = models.load_start(
@@ -107,11 +107,28 @@ class Run:
     )
     models.check_export(export_backbone, run_dir)
     self.directory = open_directory(spec, run_dir)
+    try:
+      self._prepare(runtime, by_split, sample)
+    except BaseException:
+      # A notebook keeps the error, and with it this run and its lock.
+      self.directory.close()
+      raise
+
+  def _prepare(
+    self,
+    runtime: base.Runtime,
+    by_split: Mapping[str, embedding.LabelledImages],
+    sample: embedding.LabelledImages,
+  ) -> None:
+    """Builds what the first round needs, and charges the budget."""
+    experiment, watch = self._experiment, self._watch
+    run_dir = self.directory.path
     chain = account.open_chain(run_dir)
     for line in plan_lib.tell_run(experiment, by_split):
       progress.say(line)
-    path = self.directory.path / run_directory.TRACE
-    trace = participation_trace.TraceWriter(path, len(task.train_users))
+    trace = participation_trace.TraceWriter(
+      run_dir / run_directory.TRACE, len(experiment.task.train_users)
+    )
     key = self._read_key(is_new=not trace.num_rounds)
     watch.end("files")
     # Keras disowns layers made before others are made inside a TFF computation:

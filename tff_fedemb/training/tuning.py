@@ -164,9 +164,14 @@ class TuningRun:
       config.run_dir, self._describe()
     )
     self._path = self._directory.path
-    run_directory.make_private(self._path / _TRIALS)
-    self._draw(generator)
-    self._charge(resolved.plan_ledger())
+    try:
+      run_directory.make_private(self._path / _TRIALS)
+      self._draw(generator)
+      self._charge(resolved.plan_ledger())
+    except BaseException:
+      # A notebook keeps the error, and with it this tuning and its lock.
+      self._directory.close()
+      raise
 
   def _check_budgets(self, of_trials: str | None) -> None:
     """Refuses a budget of the trials, and one that covers no choice."""
@@ -420,15 +425,7 @@ def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
-  """Makes a table in Markdown of a tuning's report.
-
-  Args:
-    report: The report, as `TuningRun.run` returns it.
-    output_dir: Directory of the tuning, for the last line.
-
-  Returns:
-    The best trial's values, the statement of its privacy, and all warnings.
-  """
+  """Makes a table in Markdown of a report, which lies in a directory."""
   best, privacy = report["best"] or {}, report["privacy"] or {}
   rows = dict(best.get("hyperparameters", {}))
   for values in (best, privacy):
