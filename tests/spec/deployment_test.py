@@ -168,6 +168,9 @@ def test_a_run_is_played_again_from_its_file(whole, tmp_path):
   assert (tmp_path / "again.csv").read_bytes() == expected
   with pytest.raises(ValueError, match="must not go back, found 3"):
     again.draw(3)
+  del read["seed"]
+  with pytest.raises(errors.FieldError, match=r"whole files .*json: 'seed'"):
+    deployment_run.read_simulation(read)
 
 
 def test_a_run_does_not_go_on_under_another_deployment(tmp_path):

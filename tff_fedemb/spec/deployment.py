@@ -72,11 +72,13 @@ def read_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
   Raises:
     errors.FieldError: If one is missing or out of its range.
   """
-  return simulation_lib.Simulation(
-    deployment_lib.parse(values["deployment"]),
-    work=simulation_lib.WorkOfRound(**values["work"]),
-    **{name: values[name] for name in _OF_SIMULATION},
-  )
+  must = "hold whole files of a run"
+  with errors.as_field_error("run_dir", must, run_directory.DEPLOYMENT):
+    return simulation_lib.Simulation(
+      deployment_lib.parse(values["deployment"]),
+      work=simulation_lib.WorkOfRound(**values["work"]),
+      **{name: values[name] for name in _OF_SIMULATION},
+    )
 
 
 def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
