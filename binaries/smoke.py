@@ -64,7 +64,7 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
 
   Args:
     task: Name of the task.
-    cache_dir: Directory that gets a folder for them [that of the task].
+    cache_dir: Cache that gets a folder for them [the default cache].
 
   Returns:
     The directory of the data, for `--data_dir`.

@@ -136,7 +136,26 @@ def test_a_setting_of_ones_own_wins_in_a_notebook():
   spec = suggestions.suggest(_task(), **given)
   assert spec.participation.users_per_round == 10
   assert given.items() <= spec.settings().items()
-  with pytest.raises(errors.FieldError, match="round must be the name of a"):
-    suggestions.suggest(_task(), round=7)
-  with pytest.raises(errors.FieldError, match="rounds must be an integer"):
-    suggestions.suggest(_task(), rounds=-1)
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    ({"round": 7}, "round must be the name of a"),
+    ({"rounds": -1}, "rounds must be an integer"),
+    # No clients would have no noise.
+    ({"clients_per_round": 0}, "clients_per_round must be an integer of at le"),
+    ({"users_per_client": "2"}, "users_per_client must be an integer of at le"),
+    ({"users_per_round": 8}, "users_per_round must not be given: it is client"),
+  ],
+)
+def test_settings_that_cannot_be_followed_are_refused(given, message):
+  with pytest.raises(errors.FieldError, match=message):
+    suggestions.suggest(_task(), **given)
+
+
+def test_there_are_no_rules_for_vectors():
+  vectors, labels = np.zeros([8, 3], np.float32), np.arange(8) % 2
+  task = array_task.ArrayTask(vectors, labels, labels, test=(vectors, labels))
+  with pytest.raises(errors.FieldError, match=r"have images.* shape \[3\]"):
+    suggestions.suggest(task)

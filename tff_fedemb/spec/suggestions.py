@@ -9,11 +9,13 @@ constants are from.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.models import starts
 from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 
@@ -165,8 +167,12 @@ def apply(
     errors.FieldError: If there is no such setting, or a value is out of its
       range.
   """
-  others = dict(values)
-  clients = others.pop("clients_per_round", None)
+  others, claim = dict(values), spec.participation
+  others.pop("clients_per_round", None)
+  changes: dict[tuple[str, ...], Any] = {}
+  if claim is not None:
+    users = _count_users(claim, values)
+    changes["participation", "users_per_round"] = users
   # Classes come first: the fields that they have are known then.
   registered = {x.flag: x.name for x in config.specs(type(spec)) if x.registry}
   classes = {registered[x]: others.pop(x) for x in registered if x in others}
@@ -175,17 +181,28 @@ def apply(
   for names, field, _ in config.walk(spec):
     # A part may have a copy of a setting, which follows from that.
     places.setdefault(field.flag, names)
-  changes = {}
   for name, value in others.items():
     if name not in places:
       raise errors.FieldError(name, "be the name of a setting", repr(value))
     changes[places[name]] = value
-  claim = spec.participation
-  if claim is not None:
-    alone = others.get("users_per_client", claim.users_per_client)
-    users = (clients or claim.clients_per_round) * alone
-    changes["participation", "users_per_round"] = users
   return config.replace(spec, changes)
+
+
+def _count_users(
+  claim: participation_lib.Participation, values: Mapping[str, Any]
+) -> int:
+  """Users of a round, by settings that win over those of a participation."""
+  if "users_per_round" in values:
+    raise errors.FieldError(
+      "users_per_round",
+      "not be given: it is clients_per_round x users_per_client",
+      repr(values["users_per_round"]),
+    )
+  users = 1
+  for name in ("clients_per_round", "users_per_client"):
+    number = values.get(name, getattr(claim, name))
+    users *= checks.check_integer(name, number, minimum=1)
+  return users
 
 
 def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
@@ -207,8 +224,8 @@ def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
     A spec for `fe.plan` and `fe.train`.
 
   Raises:
-    errors.FieldError: If there is no such setting, or a value is out of its
-      range.
+    errors.FieldError: If there is no such setting, a value is out of its range,
+      or the task has no images.
 
   Examples:
     >>> images = np.zeros([24, 8, 8, 1], np.uint8)
@@ -223,8 +240,14 @@ def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
     participation=fixed_size.FixedSize(users_per_round=1),
     mechanism=aggregators.AGGREGATORS[aggregators.DEFAULT](),
   )
-  spec = apply(spec, given)
-  chosen = choose(task.create(), given, federated=spec.algorithm.is_private)
+  spec, created = apply(spec, given), task.create()
+  if not created.has_images:
+    raise errors.FieldError(
+      "task",
+      "have images, for which the rules are",
+      f"examples of shape {list(created.image_shape)}",
+    )
+  chosen = choose(created, given, federated=spec.algorithm.is_private)
   return apply(spec, {name: choice.value for name, choice in chosen.items()})
 
 
