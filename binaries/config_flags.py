@@ -337,6 +337,7 @@ class ConfigFlags(Generic[_ConfigT]):
     return dataclasses.replace(spec, registry=registry, flag=registry.kind)
 
   def _skips(self, names: Sequence[str]) -> bool:
+    """Whether a field has no flag."""
     return not self._skip.isdisjoint((names[-1], "__".join(names)))
 
   def _default_class(self, spec: config_lib.FieldSpec) -> str | None:

@@ -224,6 +224,7 @@ def check_noise_multiplier(noise_multiplier: Any) -> float:
 
 
 def _names_of_threads() -> Iterator[str]:
+  """Yields the name of each thread of this process."""
   for path in _THREADS.glob("*/comm"):
     # A thread may end once it is listed.
     with contextlib.suppress(OSError):

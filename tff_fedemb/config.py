@@ -137,6 +137,7 @@ def specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
 
 
 def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
+  """Puts annotations, options and documentation of the fields together."""
   documentation: dict[str, str] = {}
   for base in reversed(config_class.__mro__):
     text = base.__dict__.get("__doc__") or ""

@@ -55,6 +55,7 @@ _PACKAGE = pathlib.Path(__file__).parent
 
 
 def _wants_quiet() -> bool:
+  """Whether TensorFlow's log is to say nothing at its start."""
   return os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") != "0"
 
 

@@ -63,6 +63,7 @@ def _wrap_all(texts: Iterable[str]) -> list[str]:
 
 
 def _shorten(text: str) -> str:
+  """Cuts a text to one line."""
   return textwrap.shorten(text, _COLUMNS, placeholder=" ...")
 
 

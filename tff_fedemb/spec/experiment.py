@@ -277,6 +277,7 @@ class Experiment:
   def _draw_rounds(
     self, key: int
   ) -> Iterator[participation_trace.RecordedRound]:
+    """Draws all rounds, one after the other, as a trace has them."""
     for number in range(self.spec.rounds):
       clients = self.participation.sample(number, key=key)
       yield participation_trace.RecordedRound.of(number, clients)
@@ -305,6 +306,7 @@ def _weights_of(
 
 
 def _count_bytes(weights: Iterable[tf.TensorSpec]) -> int:
+  """Bytes of some weights."""
   return sum(spec.shape.num_elements() * spec.dtype.size for spec in weights)
 
 

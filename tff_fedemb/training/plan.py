@@ -199,6 +199,7 @@ def tell_run(
 
 
 def _tell_data(task: task_lib.Task) -> Iterator[str]:
+  """Tells users, classes and images of a task."""
   yield from task.describe()
   splits = ("train", *task_lib.EVALUATION_SPLITS)
   train, validation, test = map(task.count_images, splits)

@@ -166,6 +166,7 @@ def _find_fields(
 
 
 def _error(requirement: str, found: object) -> errors.FieldError:
+  """An error of the whole search space."""
   return errors.FieldError("search_space", requirement, found)
 
 
