@@ -156,6 +156,8 @@ def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path, arguments):
     "--clients_per_round=60",
     "--algorithm=fedavg",
     "--server_momentum=0.9",
+    # The last models alone are attacked.
+    "--evaluate_every=0",
   )
   assert set(found["attacks"]) == {"canary_updates"}
   attack = found["attacks"]["canary_updates"]
