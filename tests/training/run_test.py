@@ -9,6 +9,7 @@ import pytest
 from tests.training import tiny_specs
 import tff_fedemb as fe
 from tff_fedemb.records import sampling_key
+from tff_fedemb.training import models
 
 
 def _create_spoiling_spec(**fields):
@@ -71,27 +72,30 @@ def test_a_run_that_could_not_begin_holds_no_lock(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_hands_over_the_average_of_all_rounds(tmp_path):
-  """As it follows from the last models of shorter runs."""
+def test_hands_over_the_average_of_all_rounds(tmp_path, monkeypatch):
+  """As it follows from the start and the models of another run's rounds."""
+  evaluated, validate = [], models.Evaluator.validate
 
-  def train(name, **fields):
-    spec = dataclasses.replace(
-      tiny_specs.create(), keep="last", sampling_seed=1, **fields
-    )
-    result = fe.train(spec, run_dir=tmp_path / name)
-    return result, result.backbone.get_weights()
+  def record(evaluator, weights):
+    recalls = validate(evaluator, weights)
+    evaluated.append(evaluator.backbone.get_weights())
+    return recalls
 
-  # A learning rate of 0 leaves the start as it is.
-  still = fe.SgdMomentum(learning_rate=0.0)
-  _, expected = train("start", rounds=1, server_optimizer=still)
-  for rounds in (1, 2, 3):
-    _, last = train(f"{rounds}", rounds=rounds)
-    share = min(0.25, (1 + rounds) / (10 + rounds))
+  spec = dataclasses.replace(tiny_specs.create(), sampling_seed=1, rounds=3)
+  with monkeypatch.context() as patched:
+    patched.setattr(models.Evaluator, "validate", record)
+    every_round = dataclasses.replace(spec, evaluate_every=1)
+    fe.train(every_round, run_dir=tmp_path / "rounds")
+  expected, *models_of_rounds = evaluated
+  assert len(models_of_rounds) == 3
+  for number, last in enumerate(models_of_rounds, 1):
+    share = min(0.25, (1 + number) / (10 + number))
     expected = [
       share * before + (1 - share) * new
       for before, new in zip(expected, last, strict=True)
     ]
-  result, found = train("average", rounds=3, export_average=0.25)
-  for one, other in zip(found, expected, strict=True):
+  spec = dataclasses.replace(spec, keep="last", export_average=0.25)
+  result = fe.train(spec, run_dir=tmp_path / "average")
+  for one, other in zip(result.backbone.get_weights(), expected, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
   assert result.summary["kept"]["by"].startswith("averaging over rounds, 0.25")
