@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+# Each imports TensorFlow anew.
+pytestmark = pytest.mark.slow
+
 _TRAINER = """
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -36,13 +39,11 @@ def _run(first):
   )
 
 
-@pytest.mark.slow
 def test_works_after_keras_and_tensorflow():
   ended = _run("import keras, tensorflow; assert keras.__version__[0] == '3'")
   assert ended.stdout == "works\n", ended.stderr
 
 
-@pytest.mark.slow
 def test_tensorflow_says_nothing_of_itself_and_takes_no_more_than_it_needs(
   monkeypatch,
 ):
