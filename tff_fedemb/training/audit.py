@@ -9,7 +9,6 @@ slots.
 """
 
 import dataclasses
-import operator
 import secrets
 from typing import Any
 
@@ -45,10 +44,8 @@ _ASSUMES = (
 )
 # At which true positive rates are told.
 _FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
-# Sorts bounds.
-_EPSILON = operator.itemgetter("epsilon_lower")
-# Findings of the attacks on the model of a round.
-_Findings = dict[str, dict[str, Any]]
+# Bounds, and rates at which canaries are found, in the models up to a round.
+_Findings = dict[str, Any]
 
 
 class _Audit:
@@ -61,8 +58,7 @@ class _Audit:
     task: task_lib.Task,
   ):
     num_users = len(task.train_users)
-    size = num_users + config.num_canaries
-    self._slots = np.arange(num_users, size)
+    self._slots = num_users + np.arange(config.num_canaries)
     rng = np.random.default_rng(secrets.randbits(128))
     self._included = rng.random(config.num_canaries) < 0.5
     self._canaries = canary_updates.CanaryUpdates(
@@ -70,20 +66,11 @@ class _Audit:
     )
     self._significance = config.significance
     self._experiment = experiment_lib.resolve(spec, self._add_canaries(task))
-    self._images = None
-    included = int(self._included[:num_users].sum())
-    # Fewer would bound nothing.
-    if min(included, num_users - included) >= 2 * scores_lib.MIN_SCORES:
-      self._images = users_lib.read_held_out(
-        task.create_client_dataset,
-        list(map(task.train_users.user_id, range(num_users))),
-        decode_images=task.decode_images,
-      )
     # Whether each canary was drawn, `[canaries]`, by round.
     self._drawn: list[np.ndarray] = []
 
   def _add_canaries(self, task: task_lib.Task) -> task_lib.Task:
-    """The task with a slot for each canary, and without held-out images."""
+    """The task with a slot for each canary."""
     users = task.train_users
 
     def client_id(slot: int) -> str:
@@ -91,12 +78,12 @@ class _Audit:
         return self._canaries.client_id(slot - len(users))
       return users.user_id(slot)
 
-    create_dataset = users_lib.without_held_out(task.create_client_dataset)
+    num_slots = len(users) + len(self._slots)
     return dataclasses.replace(
       task,
-      train_users=population.Population(len(self._included), client_id),
+      train_users=population.Population(num_slots, client_id),
       create_client_dataset=self._canaries.wrap_dataset(
-        create_dataset, users.user_id(0)
+        task.create_client_dataset, users.user_id(0)
       ),
       find_bad_examples=task_lib.find_none,
     )
@@ -197,10 +184,10 @@ class _Audit:
     options["area"] = {"curve": curve}
     if curve is None:
       del options["area"]
-    included = self._included[self._slots[attack]]
-    scores = {}
-    for name, values in statistics.items():
-      scores[name] = scores_lib.Scores.of_coins(values, included)
+    scores = {
+      name: scores_lib.Scores.of_coins(values, self._included)
+      for name, values in self._score(updates).items()
+    }
     # Bonferroni: any of them may be the largest.
     level = self._significance / (len(options) * len(scores))
     delta = self._experiment.delta
@@ -211,12 +198,11 @@ class _Audit:
           method, some, delta=delta, significance=level, **more
         )
         bounds.append({"statistic": name} | bound)
-    best = max(bounds, key=_EPSILON)
-    strongest = scores[best["statistic"]]
+    best = max(bounds, key=lambda bound: bound["epsilon_lower"])
     return {
       "epsilon_lower": best["epsilon_lower"],
       "bounds": bounds,
-      "true_positive_rates": strongest.true_positive_rates(
+      "true_positive_rates": scores[best["statistic"]].true_positive_rates(
         _FALSE_POSITIVE_RATES
       ),
     }
@@ -277,15 +263,15 @@ def audit(
   result = _summarize(ledger, points, config.significance)
   output_files.json_writer(result)(directory / "audit.json")
   over_rounds = result["over_rounds"]
-  rates = {"allowed": result["true_positive_rates_allowed"]}
-  for name, found in result["attacks"].items():
-    rates[name] = found["true_positive_rates"]
   privacy_plots.plot_audit(
     directory / "audit.png",
     over_rounds["round"],
     over_rounds["epsilon_claimed"],
     over_rounds["epsilon_lower"],
-    rates=rates,
+    rates={
+      "allowed": result["true_positive_rates_allowed"],
+      _ATTACK: result["attacks"][_ATTACK]["true_positive_rates"],
+    },
     false_positive_rates=result["false_positive_rates"],
     delta=ledger.delta,
     caption="Each lower bound holds with confidence"
@@ -302,14 +288,11 @@ def _summarize(
 ) -> dict[str, Any]:
   """The contents of audit.json."""
   report = ledger.report()
-  attacks, epsilons = {}, {}
-  for name, found in points[ledger.rounds].items():
-    claim = {
-      "epsilon_claimed": report.epsilon,
-      "is_refuted": found["epsilon_lower"] > report.epsilon,
-    }
-    attacks[name] = claim | found
-    epsilons[name] = [each[name]["epsilon_lower"] for each in points.values()]
+  found = points[ledger.rounds]
+  claim = {
+    "epsilon_claimed": report.epsilon,
+    "is_refuted": found["epsilon_lower"] > report.epsilon,
+  }
   # The last round's epsilon, which may take seconds, is that of the report.
   earlier = [number for number in points if number < ledger.rounds]
   claimed = ledger.epsilon_curve(earlier, accountant=report.accountant)
@@ -329,7 +312,9 @@ def _summarize(
     "over_rounds": {
       "round": list(points),
       "epsilon_claimed": [*claimed, report.epsilon],
-      "epsilon_lower": epsilons,
+      "epsilon_lower": {
+        _ATTACK: [each["epsilon_lower"] for each in points.values()]
+      },
     },
   }
 
@@ -345,14 +330,14 @@ def to_text(result: dict[str, Any], config: audit_settings.AuditConfig) -> str:
     f"epsilon claimed: {result['epsilon_claimed']:.4f} at delta ="
     f" {result['delta']:g}, {result['rounds']:,} rounds"
   ]
-  for name, found in result["attacks"].items():
-    best = max(found["bounds"], key=_EPSILON)
-    line = (
-      f"{name}: at least {found['epsilon_lower']:.4f} with confidence"
-      f" {result['confidence']:g} ({best['statistic']}, {best['method']})"
-    )
-    refuted = "; THE CLAIM IS REFUTED" if found["is_refuted"] else ""
-    lines.append(line + refuted)
+  found = result["attacks"][_ATTACK]
+  best = max(found["bounds"], key=lambda bound: bound["epsilon_lower"])
+  line = (
+    f"{_ATTACK}: at least {found['epsilon_lower']:.4f} with confidence"
+    f" {result['confidence']:g} ({best['statistic']}, {best['method']})"
+  )
+  refuted = "; THE CLAIM IS REFUTED" if found["is_refuted"] else ""
+  lines.append(line + refuted)
   wanted = trade_off.FALSE_POSITIVE_RATES
   allowed = np.interp(
     wanted,
