@@ -178,8 +178,7 @@ def test_report_has_both_readings_and_all_assumptions():
 
 
 def test_choice_without_noise_costs_everything_where_rounds_cost_nothing():
-  quiet = (composition.Rounds(count=2, noise=composition.Noise(1e6)),)
-  trial = _trial(_FIXED_SIZE, quiet, 1e-2)
+  trial = _trial(_FIXED_SIZE, 1e6, rounds=2, delta=1e-2)
   selection = tuning.RepeatAndSelect(2.0)
   free = tuning.create_report(selection, trial, chosen_by_others=True)
   assert free["epsilon"] == free["unit_is_virtual_client_epsilon"] == 0
