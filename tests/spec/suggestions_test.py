@@ -99,10 +99,6 @@ def test_few_users_start_from_the_weights_that_are_shipped():
   assert chosen["pretrained_backbone"] == str(starts.PATH)
   assert chosen["rounds"] == 10
   assert chosen["client_learning_rate"] == 0.005
-  assert chosen["server_learning_rate"] == 0.5
-  # Other optimizers have steps of other sizes.
-  adam = _choose(199, True, side=48, server_optimizer="adam")
-  assert "server_learning_rate" not in adam
   for given in ({"backbone": "lenet"}, {"pretrained_backbone": "mine.h5"}):
     assert "pretrained_backbone" not in _choose(40, True, side=48, **given)
   assert _choose(200, True, side=48)["backbone"] == "lenet"

@@ -37,11 +37,10 @@ _LEARNING_RATES = {"lenet": (0.05, 10.0)}
 _OTHER_LEARNING_RATES = (0.02, 5.0)
 _POOLED_ROUNDS = 20
 # Fewer users cannot hide one of them at any noise that a model learns with, and
-# teach a network too little: training starts from the weights that are shipped.
-# A few rounds of half a step each are enough; more would lose what these know.
+# teach a network too little: training starts from the weights that are shipped,
+# and a few rounds are enough.
 _FEW_USERS = 200
 _ROUNDS_FROM_START = 10
-_SERVER_RATE_FROM_START = 0.5
 _RATES_FROM_START = (0.005, 20.0)
 _MAX_POOLED_USERS = 256
 
@@ -98,9 +97,6 @@ def choose(
     scale, why_scale = 1.0, "the head stays"
   settle("client_learning_rate", rate, whose)
   settle("head_lr_scale", scale, why_scale)
-  if federated and is_started and "server_optimizer" not in given:
-    why = "half a step keeps more of these weights"
-    settle("server_learning_rate", _SERVER_RATE_FROM_START, why)
   settle("batch_size", 16, "users have few images")
   return chosen
 
