@@ -8,6 +8,7 @@ import pytest
 
 from examples import forty_people
 from examples import own_picture
+from examples import scaling
 from examples import strangers
 from tests.binaries import programs
 from tff_fedemb.models import backbones
@@ -53,16 +54,34 @@ def test_forty_people_have_ten_photos_each(kind, tmp_path):
   assert own > (likeness.sum() - 40 * own) / (40 * 39)
 
 
-def test_widths_double_the_channels():
+def test_scaling_doubles_the_channels():
   # Five by five by one channel, then three by three; 4 x 4 places are embedded.
   for name, first in (("NARROW", 6), ("MIDDLE", 12), ("WIDE", 24)):
     model = backbones.create_backbone(
-      f"examples.widths:{name}", (28, 28, 1), embedding_dim=128
+      f"examples.scaling:{name}", (28, 28, 1), embedding_dim=128
     )
     kernels = 25 * first + 9 * first * 2 * first + 9 * 2 * first * 4 * first
     biases = first + 2 * first + 4 * first
     embedding = 16 * 4 * first * 128 + 128
     assert model.count_params() == kernels + biases + embedding
+
+
+def test_scaling_draws_what_noise_takes(tmp_path):
+  paths = []
+  for classes, accuracies in ((500, [0.4, 0.6]), (2000, [0.6, 0.8])):
+    results = [
+      {"method": "sgd", "target_epsilon": 1.0, "accuracies": accuracies},
+      {"method": "sgd", "target_epsilon": "inf", "accuracies": [0.8]},
+    ]
+    path = tmp_path / f"WIDE_{classes}.json"
+    path.write_text(json.dumps({"results": results}))
+    paths.append(str(path))
+  frame = scaling.read(paths)
+  np.testing.assert_allclose(frame.loss, [0.3, 0, 0.1, 0], atol=1e-12)
+  assert list(frame.classes) == [500, 500, 2000, 2000]
+  scaling.main(["", str(tmp_path / "scaling.png"), *paths])
+  with Image.open(tmp_path / "scaling.png") as picture:
+    assert picture.width > 200
 
 
 @pytest.mark.slow
