@@ -25,6 +25,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 # than a program that imports it.
 _FORKSERVER = multiprocessing.get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(["tff_fedemb.training.train"])
+_TOO_LATE = "it ended before it was killed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +89,22 @@ def train_and_kill(*arguments: str, run_dir, rounds=7) -> None:
     target=_train, args=(arguments, f"{run_dir}.log")
   )
   process.start()
+  _kill_after(rounds, process, process.is_alive, run_dir)
+  assert process.exitcode == -signal.SIGKILL, _TOO_LATE
+
+
+def kill_in_the_middle(process: subprocess.Popen, run_dir, rounds=7) -> None:
+  """Kills a training program that has reported so many rounds."""
+  _kill_after(rounds, process, lambda: process.poll() is None, run_dir)
+  assert process.wait() == -signal.SIGKILL, _TOO_LATE
+
+
+def _kill_after(rounds, process, is_alive, run_dir) -> None:
   metrics = run_dir / "metrics.csv"
-  while process.is_alive():
+  while is_alive():
     if metrics.exists() and len(metrics.read_text().splitlines()) > rounds:
       process.kill()
     time.sleep(0.02)
-  assert process.exitcode == -signal.SIGKILL, "it ended before it was killed"
 
 
 def check_refused(ended: Ended, message: str) -> None:
