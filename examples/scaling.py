@@ -17,6 +17,7 @@ import pathlib
 import sys
 
 from matplotlib import pyplot as plt
+from matplotlib import ticker
 import pandas as pd
 
 from tff_fedemb.models import pooled
@@ -61,8 +62,8 @@ def read(paths: Sequence[str]) -> pd.DataFrame:
   frame = pd.DataFrame(rows)
   key = ["width", "classes", "method"]
   free = frame[frame.epsilon == math.inf].set_index(key).accuracy
-  frame["loss"] = frame.join(free, on=key, rsuffix="_free").accuracy_free
-  frame["loss"] -= frame.accuracy
+  frame = frame.join(free.rename("accuracy_without_noise"), on=key)
+  frame["loss"] = frame.accuracy_without_noise - frame.accuracy
   return frame
 
 
@@ -89,6 +90,9 @@ def main(argv: Sequence[str]) -> None:
       axes.plot(line.classes, 100 * line.loss, "o-", label=width.lower())
     axes.set(xscale="log", title=f"{method}, ε = {epsilon:g}")
     axes.title.set_size("small")
+    classes = sorted(some.classes.unique())
+    axes.set_xticks(classes, [f"{number / 1000:g}k" for number in classes])
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
   panels[0, 0].legend()
   figure.supxlabel("classes of pretraining")
   figure.supylabel("percentage points of accuracy that noise takes")
