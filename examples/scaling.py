@@ -1,12 +1,22 @@
-"""Does a larger network, or more pretraining, make privacy cheaper?
+r"""Does a larger network, or more pretraining, make privacy cheaper?
 
 Mehta et al. 2022 (arXiv 2205.02973) find that private classifiers come closer
-to those without noise where features come from more pretraining. A backbone of
-your own in three widths, `--backbone=examples.scaling:WIDE`, is pretrained on
-more and more made-up symbols; `binaries.sweep_features` fits classifiers to its
-features, and this draws what they lose:
+to those without noise where features come from more pretraining. This draws how
+much noise takes, over the classes of pretraining, for networks of three widths.
+WIDE and 500 stand for each width and number:
 
-  python -m examples.scaling scaling.png runs/WIDE_500.json runs/WIDE_2000.json
+  python -m binaries.run_centralized --task=symbols --num_users=500 \
+    --backbone=examples.scaling:WIDE --embedding_dim=128 --head=cosine \
+    --head_lr_scale=1 --client_optimizer=adam --client_learning_rate=0.002 \
+    --client_lr_schedule=cosine --batch_size=128 --users_per_round=500 \
+    --rounds=125 --evaluate_every=0 --seed=1 --run_dir=runs/WIDE_500
+  python -m binaries.extract_features --task=omniglot --data_dir=DIR \
+    --saved_model=runs/WIDE_500/release/saved_model --num_classes=200 \
+    --test_share=0.25 --output=train.npz --test_output=test.npz
+  python -m binaries.sweep_features --train=train.npz --test=test.npz \
+    --methods=sgd,least_squares,feature_covariance --num_fits=2 --delta=1e-4 \
+    --epsilons=0.1,0.3,1,3,10,inf --output_json=runs/WIDE_500.json
+  python -m examples.scaling scaling.png runs/*_*.json
 """
 
 from collections.abc import Sequence
