@@ -20,6 +20,9 @@ _SHAPE = (32, 32, 3)
 @pytest.mark.slow
 def test_mobilenet_v2_of_keras(tmp_path):
   """Both have the same maps where an image's statistics are those of all."""
+  # Random kernels make some maps of four pixels nearly constant, and dividing
+  # by their deviation amplifies rounding: one seed in twelve gave 0.035 below.
+  tf.keras.utils.set_random_seed(0)
   keras_model = tf.keras.applications.MobileNetV2(
     _SHAPE, weights=None, include_top=False, alpha=0.35
   )
@@ -47,12 +50,16 @@ def test_mobilenet_v2_of_keras(tmp_path):
   report = pretrained.load_pretrained(backbone, path)
   np.testing.assert_array_equal(backbone.layers[-1].kernel, before[0])
   # Later maps are one pixel, of variance 0.
-  for name in ("Conv1_relu", "block_5_add", "block_12_add"):
+  for name, tolerance in (
+    ("Conv1_relu", 1e-4),
+    ("block_5_add", 1e-4),
+    ("block_12_add", 0.02),
+  ):
     found, expected = (
       tf.keras.Model(model.input, model.get_layer(name).output)(pixels)
       for model, pixels in ((backbone, image), (keras_model, image / 127.5 - 1))
     )
-    np.testing.assert_allclose(found, expected, atol=0.02)
+    np.testing.assert_allclose(found, expected, atol=tolerance)
   assert report.num_initialized == 1280 * 8 + 8
   assert " weights of 104 layers from " in report.text
   assert report.text.endswith(
