@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from tasks.synthetic import characters
+from tasks.synthetic import shapes
 from tasks.synthetic import store
 from tasks.synthetic import textures
 from tff_fedemb import checks
@@ -34,6 +35,7 @@ _PERSON_SIDES = (92, 113)
 _FIRST_STRANGER = 1_000_000
 
 _START_SIDE = 48
+_START_IMAGES = 20
 
 _FACE = (112, 112)
 _IMAGES_OF_FACE = 72
@@ -193,19 +195,51 @@ def _place_face(given: store.Config, user: int) -> _Files:
 
 
 def _place_start(given: store.Config, user: int) -> _Files:
-  """`<person>/<n>.png`, to pretrain on: strokes; every third is a texture."""
-  generator = np.random.default_rng([given.seed, user])
-  size = (_START_SIDE, _START_SIDE)
-  drawings = characters.draw_images(given.seed, user)
-  for number, drawing in enumerate(drawings):
-    if user % 3 == 2:
-      pixels = textures.draw(
-        size, seed=given.seed, class_id=user, user=number, index=number
-      )
-    else:
-      grey = Image.fromarray(drawing).resize(size, Image.Resampling.BILINEAR)
-      pixels = _colour(generator, np.asarray(grey))
+  """`<person>/<n>.png`, to pretrain on: half are strokes."""
+  draw = (
+    _draw_stroke_photos,
+    _draw_texture_photos,
+    _draw_stroke_photos,
+    _draw_shape_photos,
+  )[user % 4]
+  for number, pixels in enumerate(draw(given.seed, user)):
     yield f"person_{user:05d}/{number:02d}.png", Image.fromarray(pixels)
+
+
+def _draw_stroke_photos(seed: int, user: int) -> Iterator[np.ndarray]:
+  """Yields images of one symbol; a camera took half of them."""
+  generator = np.random.default_rng([seed, user])
+  size = (_START_SIDE, _START_SIDE)
+  for drawing in characters.draw_images(seed, user):
+    grey = Image.fromarray(drawing).resize(size, Image.Resampling.BILINEAR)
+    pixels = _colour(generator, np.asarray(grey))
+    yield _expose_half(generator, pixels)
+
+
+def _draw_texture_photos(seed: int, user: int) -> Iterator[np.ndarray]:
+  """Yields images of one texture; a camera took half of them."""
+  generator = np.random.default_rng([seed, user])
+  size = (_START_SIDE, _START_SIDE)
+  for number in range(_START_IMAGES):
+    pixels = textures.draw(
+      size, seed=seed, class_id=user, user=number, index=number
+    )
+    yield _expose_half(generator, pixels)
+
+
+def _draw_shape_photos(seed: int, user: int) -> Iterator[np.ndarray]:
+  """Yields images of one thing, of which neighbours are a family."""
+  for number in range(_START_IMAGES):
+    yield shapes.draw(_START_SIDE, seed=seed, thing=user // 4, index=number)
+
+
+def _expose_half(
+  generator: np.random.Generator, pixels: np.ndarray
+) -> np.ndarray:
+  """Lights, tints and blurs half of all images."""
+  if generator.random() < 0.5:
+    return pixels
+  return shapes.expose(generator, Image.fromarray(pixels))
 
 
 def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:

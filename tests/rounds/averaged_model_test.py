@@ -24,6 +24,14 @@ def test_average_by_hand():
   assert found["a"].dtype == np.float32
 
 
+def test_mix_by_hand():
+  before, weights = (np.float32(8.0),), (np.float32(4.0),)
+  found = averaged_model.mix(before, weights, share=0.25)
+  assert found[0] == pytest.approx(5.0)
+  assert found[0].dtype == np.float32
+  assert averaged_model.mix(before, weights, share=0.0) is weights
+
+
 def test_the_best_of_averages_is_not_kept():
   with pytest.raises(errors.FieldError, match="keep must be last with export"):
     loop.TrainingConfig(keep="best", export_average=0.5)

@@ -15,7 +15,6 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation_trace
 from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import metrics
-from tff_fedemb.rounds import loop as loop_lib
 from tff_fedemb.runtime import client_error
 
 _NUM_USERS = 20
@@ -40,7 +39,7 @@ def _create_loop(directory, runtime, said=None, average=None, **others):
       "checkpoint_every": 3,
       "export_average": average,
     },
-    evaluate_fn=lambda w: {loop_lib.RECALL_PREFIX + "0.001": float(w) / 1000},
+    evaluate_fn=lambda w: {metrics.RECALL_PREFIX + "0.001": float(w) / 1000},
     say=(said if said is not None else []).append,
     **others,
   )
@@ -115,7 +114,7 @@ def test_an_average_is_evaluated_and_goes_on_after_an_end(tmp_path, whole):
     expected = share * expected + (1 - share) * model
   assert float(whole_loop.model) == pytest.approx(expected, rel=1e-6)
   frame = metrics.read(directory)
-  recall = frame[loop_lib.RECALL_PREFIX + "0.001"][10]
+  recall = frame[metrics.RECALL_PREFIX + "0.001"][10]
   assert recall == pytest.approx(expected / 1000, rel=1e-6)
   # One program ends in between, and another one goes on.
   with pytest.raises(RuntimeError):

@@ -107,6 +107,9 @@ def test_what_is_no_question_gets_one_line(config):
     # Another site: by a form, and by a name that leads here.
     form = {"Content-Type": "text/plain"}
     assert _post(port, "/compare", _LEFT, headers=form)[0] == 413
+    for length in ("many", "-5"):
+      headers = {"Content-Length": length}
+      assert _post(port, "/compare", _LEFT, headers=headers)[0] == 413
     other = {"Host": "example.org"}
     assert _post(port, "/compare", _LEFT, _LEFT, headers=other)[0] == 403
     # It answers the next one.

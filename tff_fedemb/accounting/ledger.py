@@ -94,6 +94,10 @@ class Ledger(composition.Account):
       ledger = ledger.with_rounds(noise, len(list(rounds)), times=each)
     return ledger
 
+  def without_rounds(self) -> "Ledger":
+    """Returns the ledger before any round."""
+    return dataclasses.replace(self, history=())
+
   @property
   def times(self) -> list[int]:
     """How often each round ran, in the order of the rounds."""

@@ -137,7 +137,7 @@ def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
     multiplier = noise.multiplier / math.sqrt(max(times))
     noise = dataclasses.replace(noise, multiplier=multiplier)
     times = [1] * len(times)
-  whole = dataclasses.replace(ledgers[0], history=())
+  whole = ledgers[0].without_rounds()
   return [whole.with_runs(noise, times)]
 
 

@@ -18,7 +18,6 @@ digest of a line, which tells nothing to those who do not have the file.
 
 from collections.abc import Mapping, Sequence
 from concurrent import futures
-import dataclasses
 import functools
 import hashlib
 import json
@@ -251,7 +250,7 @@ class Chain:
 
   def _ledger_of(self, runs_of_rounds: Sequence[int]) -> ledger_lib.Ledger:
     """Returns the ledger of rounds that ran so many times each."""
-    ledger = dataclasses.replace(self.planned, history=())
+    ledger = self.planned.without_rounds()
     return ledger.with_runs(self.planned.noise, runs_of_rounds)
 
   @property

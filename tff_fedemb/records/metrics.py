@@ -25,6 +25,8 @@ NUM_SKIPPED_EXAMPLES = "client_work/num_skipped_examples"
 NUM_USERS = "participants/num_users"
 # Number of clients whose updates are in the sum of the round.
 NUM_ACCEPTED = "participants/num_accepted_clients"
+RECALL_PREFIX = "validation/recall_at_far_"
+EPSILON = "privacy/epsilon"
 _FILE_NAME = "metrics.csv"
 
 

@@ -158,9 +158,9 @@ def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
   panels = {}
   if run.metrics is not None:
     losses = run.metrics["client_work/loss"]
-    evaluated = run.metrics.filter(like=loop.RECALL_PREFIX).dropna()
+    evaluated = run.metrics.filter(like=metrics_lib.RECALL_PREFIX).dropna()
     by_far = evaluated.rename(
-      columns=lambda name: float(name.removeprefix(loop.RECALL_PREFIX))
+      columns=lambda name: float(name.removeprefix(metrics_lib.RECALL_PREFIX))
     )
     before = run.summary["evaluation_untrained"]["validation"]["recall_at_far"]
     panels["loss"] = functools.partial(

@@ -1,8 +1,10 @@
-"""The average of the models that rounds have released.
+"""Averages of models that rounds have released, and of one with its start.
 
 An average over rounds has less noise than the last model alone.
 Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by
-Averaging"; with differential privacy De et al. 2022, section 3.
+Averaging"; with differential privacy De et al. 2022, section 3. A model between
+the pretrained one and what few images made of it keeps more of what the first
+knew: Wortsman et al. 2022, "Robust Fine-tuning of Zero-shot Models".
 
 Privacy:
   Unit, neighbouring relation, sensitivity, DpEvent: those of the rounds. The
@@ -28,7 +30,7 @@ def share_of_past(decay: float, rounds_done: int) -> float:
 
 
 def average(
-  before: Any, weights: Any, *, decay: float, rounds_done: int
+  before: Any, weights: Any, *, decay: float | None, rounds_done: int
 ) -> Any:
   """Returns the average with one model more.
 
@@ -36,18 +38,36 @@ def average(
     before: Average of the earlier rounds, nested arrays; before the first
       round, the model at the start.
     weights: The new model, nested arrays of the same shapes.
-    decay: See `share_of_past`.
+    decay: See `share_of_past`; `None` if nothing is averaged.
     rounds_done: See `share_of_past`.
 
   Returns:
-    Nested arrays of the types of the new model; computed in float64.
+    Nested arrays of the types of the new model; `None` if nothing is averaged.
   """
-  share = share_of_past(decay, rounds_done)
+  if decay is None:
+    return None
+  return mix(before, weights, share=share_of_past(decay, rounds_done))
 
-  def mix(old: Any, new: Any) -> np.ndarray:
+
+def mix(before: Any, weights: Any, *, share: float) -> Any:
+  """Returns the weighted mean of two models.
+
+  Args:
+    before: The first model, nested arrays.
+    weights: The second one, nested arrays of the same shapes.
+    share: Weight of the first one, in [0, 1].
+
+  Returns:
+    Nested arrays of the types of the second model, computed in float64; the
+    second model itself if it has all the weight.
+  """
+  if not share:
+    return weights
+
+  def mix_arrays(old: Any, new: Any) -> np.ndarray:
     mixed = share * np.asarray(old, np.float64)
     mixed += (1.0 - share) * np.asarray(new, np.float64)
     dtype = np.asarray(new).dtype
     return mixed.astype(dtype)
 
-  return tree.map_structure(mix, before, weights)
+  return tree.map_structure(mix_arrays, before, weights)

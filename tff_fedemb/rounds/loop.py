@@ -13,12 +13,11 @@ second model is another release, and both are accounted for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
 import os
 import time
 from typing import Any
-import zlib
 
 from etils import epy
 import numpy as np
@@ -35,6 +34,7 @@ from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import kept_model
 from tff_fedemb.records import run_directory
 from tff_fedemb.rounds import averaged_model
+from tff_fedemb.rounds import round_reports
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
@@ -45,9 +45,6 @@ with epy.lazy_imports():
   from tff_fedemb.records import noise_keys
   from tff_fedemb.runtime import base
 
-RECALL_PREFIX = "validation/recall_at_far_"
-_EPSILON = "privacy/epsilon"
-_NUM_REJECTED = "client_work/num_rejected_clients"
 _MAX_ROUNDS_OF_NOBODY = 5
 
 
@@ -66,6 +63,8 @@ class TrainingConfig(config_lib.Config):
     export_average: Model that is evaluated and handed over is an exponential
       average of the models of all rounds, in which the past has this share
       after each round, 0.9 for example; `keep` is last then [no average].
+    export_start_share: Share of the start in the model that is evaluated and
+      handed over, whose weights lie between those of the start and of rounds.
   """
 
   rounds: int = config_lib.field(100, minimum=1)
@@ -75,6 +74,7 @@ class TrainingConfig(config_lib.Config):
     None, choices=(kept_model.BEST, kept_model.LAST)
   )
   export_average: float | None = config_lib.field(None, above=0, below=1)
+  export_start_share: float = config_lib.field(0.0, minimum=0, below=1)
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -154,7 +154,7 @@ class TrainingLoop:
     )
     self._noise_keys = noise_keys.NoiseKeys(checkpoints_dir)
     self._metrics = metrics_lib.MetricsLog(self.directory)
-    self._shown: dict[str, str] = {}
+    self._reports = round_reports.RoundReports(self.config.rounds, self.say)
 
   def start(self, set_initial_weights_fn: Callable[[Any], Any]) -> None:
     """Compiles the process; resumes from the newest checkpoint if there is one.
@@ -172,9 +172,11 @@ class TrainingLoop:
     initial = runtime.structured_state(runtime.initialize(self.process))
     weights = set_initial_weights_fn(initial.global_model_weights)
     initial = initial._replace(global_model_weights=weights)
+    # The caller may change its variables or arrays later.
+    self._start = tree.map_structure(np.array, weights)
     average = None
     if self.config.export_average is not None:
-      average = tree.map_structure(np.array, weights)
+      average = self._start
     self.state = TrainingState(runtime.load_state(initial), average=average)
     found = self._checkpoints.load_latest(self._program_state())
     if found is not None:
@@ -245,7 +247,9 @@ class TrainingLoop:
           # again would cost privacy again.
           self._metrics.release(report, done + 1)
           progress.update()
-          self._show(progress, report)
+          self._reports.show(
+            progress, report, done + 1, self.state.wall_seconds
+          )
           if not report[metrics_lib.NUM_ACCEPTED]:
             self._require_somebody()
           if (done + 1) % config.checkpoint_every == 0:
@@ -283,10 +287,26 @@ class TrainingLoop:
 
   @property
   def model(self) -> Any:
-    """Model to evaluate and hand over: the weights or their average."""
-    if self.state.average is None:
-      return self.weights
-    return self.state.average
+    """Model to evaluate and hand over."""
+    return self.handed_over(self.weights, self.state.average)
+
+  def handed_over(self, weights: Any, average: Any = None) -> Any:
+    """Returns the model to hand over for the weights of a round.
+
+    Args:
+      weights: The weights.
+      average: Average up to that round, which takes their place.
+    """
+    model = weights if average is None else average
+    share = self.config.export_start_share
+    return averaged_model.mix(self._start, model, share=share)
+
+  @property
+  def best_model(self) -> Any:
+    """Model to hand over for the best of the evaluated rounds."""
+    best = self.kept.best
+    # The weights of the start may lack a head.
+    return self.handed_over(best.weights) if best.round else best.weights
 
   def _structured(self) -> Any:
     """Returns the state of the process as TFF has it."""
@@ -298,15 +318,6 @@ class TrainingLoop:
     if self.state.average is None:
       return structured
     return structured, self.state.average
-
-  def _next_average(self, weights: Any, rounds_done: int) -> Any:
-    """Returns the average with a round's model; `None` unless asked for."""
-    decay = self.config.export_average
-    if decay is None:
-      return None
-    return averaged_model.average(
-      self.state.average, weights, decay=decay, rounds_done=rounds_done
-    )
 
   def _start_of_round(self) -> Any:
     """Returns the state that the next round starts from, with its noise key."""
@@ -340,15 +351,24 @@ class TrainingLoop:
     weights = self.runtime.structured_state(process_state).global_model_weights
     self.chain.record_round(rounds_done, participants, weights)
     self.charge(self.chain.ledger_to_the_end(rounds_done))
-    report = self._report(measured, clients, client_ids)
+    report = self._reports.describe(
+      rounds_done, measured, clients, client_ids, self.runtime.skipped_clients
+    )
     report["seconds"] = time.perf_counter() - start
-    average = self._next_average(weights, rounds_done)
+    average = averaged_model.average(
+      state.average,
+      weights,
+      decay=self.config.export_average,
+      rounds_done=rounds_done,
+    )
     self.watch.end("record")
     recalls = {}
     if self._is_evaluated(rounds_done):
       # The report at the end has the same epsilon.
-      report[_EPSILON] = self.chain.ledger.tightest_epsilon(self.trace)
-      recalls = self.evaluate_fn(weights if average is None else average)
+      report[metrics_lib.EPSILON] = self.chain.ledger.tightest_epsilon(
+        self.trace
+      )
+      recalls = self.evaluate_fn(self.handed_over(weights, average))
       report.update(recalls)
       self.watch.end("evaluation")
     seconds = state.wall_seconds + time.perf_counter() - start
@@ -364,61 +384,6 @@ class TrainingLoop:
     every = self.config.evaluate_every
     is_last = rounds_done == self.config.rounds
     return is_last or (every > 0 and rounds_done % every == 0)
-
-  def _report(
-    self,
-    measured: Any,
-    clients: Sequence[np.ndarray],
-    client_ids: Sequence[str],
-  ) -> dict[str, float]:
-    """Returns the metrics of a round, and tells what was left out of it."""
-    report = metrics_lib.flatten(measured)
-    skipped = self.runtime.skipped_clients
-    rejected = len(skipped) + int(report.get(_NUM_REJECTED, 0))
-    report[metrics_lib.NUM_SKIPPED_CLIENTS] = len(skipped)
-    report[metrics_lib.NUM_ACCEPTED] = len(client_ids) - rejected
-    report[metrics_lib.NUM_USERS] = sum(map(len, clients))
-    # Two runs with the same checksums had the same virtual clients.
-    joined = "\0".join(client_ids)
-    report["participants/checksum"] = zlib.crc32(joined.encode())
-    number = self.state.rounds_done + 1
-    if skipped:
-      self.say(
-        f"round {number}: skipped {len(skipped)} of {len(client_ids)} virtual"
-        f" clients; the first: {skipped[0]}"
-      )
-    bad = int(report.get(metrics_lib.NUM_SKIPPED_EXAMPLES, 0))
-    if bad:
-      self.say(
-        f"round {number}: left out {bad} examples that cannot be decoded"
-      )
-    return report
-
-  def _show(self, progress: tqdm.tqdm, report: dict[str, float]) -> None:
-    """Shows a round on the progress bar; tells the reader of an evaluation."""
-    shown = self._shown
-    accepted = int(report[metrics_lib.NUM_ACCEPTED])
-    rejected = int(report.get(_NUM_REJECTED, 0))
-    # If no client was accepted, there is no loss to show: NaN, not 0.
-    loss = np.nan
-    if accepted:
-      loss = report.get("client_work/loss", np.nan)
-    shown["loss"] = f"{loss:.3f}"
-    shown["rejected"] = f"{rejected} of {accepted + rejected}"
-    for name, value in report.items():
-      if name.startswith(RECALL_PREFIX):
-        rate = name.removeprefix(RECALL_PREFIX)
-        shown[f"recall@{rate}"] = f"{value:.3f}"
-    if _EPSILON in report:
-      shown["epsilon"] = f"{report[_EPSILON]:.4g}"
-      rounds = self.config.rounds
-      done = self.state.rounds_done
-      seconds = self.state.wall_seconds / done * (rounds - done)
-      left = tqdm.tqdm.format_interval(seconds)
-      facts = "  ".join(f"{name} {value}" for name, value in shown.items())
-      self.say(f"round {done}/{rounds}  {facts}  {left} left")
-    # Recall and epsilon stay on the bar until there are newer ones.
-    progress.set_postfix(shown)
 
   def _program_state(self) -> dict[str, Any]:
     """Returns what a checkpoint holds."""

@@ -17,6 +17,7 @@ import io
 import json
 import math
 import pathlib
+import re
 import threading
 from typing import Any
 
@@ -322,7 +323,8 @@ class _Handler(server.BaseHTTPRequestHandler):
       return
     # Browsers do not let a form on another site send JSON.
     is_json = self.headers.get_content_type() == "application/json"
-    size = int(self.headers.get("Content-Length") or 0)
+    length = self.headers.get("Content-Length", "")
+    size = int(length) if re.fullmatch("[0-9]{1,12}", length) else 0
     if not is_json or not 0 < size <= _MAX_REQUEST:
       self.close_connection = True
       limit = progress_lib.format_bytes(_MAX_REQUEST)

@@ -42,6 +42,7 @@ _POOLED_ROUNDS = 20
 _FEW_USERS = 200
 _ROUNDS_FROM_START = 10
 _RATES_FROM_START = (0.005, 20.0)
+_START_SHARE = 0.5
 _MAX_POOLED_USERS = 256
 
 
@@ -89,6 +90,11 @@ def choose(
   if federated:
     rounds = _ROUNDS_FROM_START if is_started else _ROUNDS
     _choose_cohort(task, given, rounds, settle)
+    if is_started:
+      why_share = (
+        "few images can also make it worse, and half of a step less so"
+      )
+      settle("export_start_share", _START_SHARE, why_share)
     why_scale = "a client's head is new in every round"
   else:
     pooled = min(_MAX_POOLED_USERS, users)

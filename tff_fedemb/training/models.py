@@ -20,15 +20,16 @@ from tff_fedemb.evaluation import gallery_thresholds
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.records import chain as chain_lib
-from tff_fedemb.records import kept_model
+from tff_fedemb.records import metrics
 from tff_fedemb.records import model_card
 from tff_fedemb.records import run_directory
-from tff_fedemb.rounds import loop
 from tff_fedemb.spec import experiment as experiment_lib
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 
 RECORD = "pretrained.json"
+# Recalls of a model that is not given away stay behind.
+_KEPT_TOLD = ("round", "of_rounds", "by", "start_share")
 _ASSUMPTION = (
   "made from public data: no epsilon here accounts for what these weights"
   " know of the users"
@@ -267,73 +268,8 @@ class Evaluator:
       self._compare(self.sample).evaluate().recall_at_far.items()
     ):
       name = verification.format_false_accept_rate(rate)
-      recalls[loop.RECALL_PREFIX + name] = recall
+      recalls[metrics.RECALL_PREFIX + name] = recall
     return recalls
-
-
-def keeps_best(experiment: experiment_lib.Experiment) -> bool:
-  """Whether a run hands over the best of its evaluated models, not the last.
-
-  Raises:
-    errors.FieldError: If that was asked for and would be chosen by images of
-      users who are protected.
-  """
-  if experiment.spec.export_average is not None:
-    return False
-  asked = experiment.spec.keep
-  has_noise = bool(experiment.mechanism.config.noise_multiplier)
-  is_free = experiment.task.validates_on_others or not has_noise
-  if asked is None:
-    return is_free
-  if asked == kept_model.BEST and not is_free:
-    raise errors.FieldError(
-      "keep",
-      f"be {kept_model.LAST} where images for validation may be of users who"
-      " train, whom a choice by them does not protect",
-      asked,
-      "selection_users=N leaves N users out of training for it.",
-    )
-  return asked == kept_model.BEST
-
-
-def hand_over(
-  evaluator: Evaluator,
-  last: Any,
-  kept: kept_model.KeptModel | None,
-  *,
-  config: loop.TrainingConfig,
-) -> dict[str, Any]:
-  """Gives an evaluator the model that a run hands over.
-
-  Args:
-    evaluator: The evaluator.
-    last: Model weights of the last round, or the average over rounds.
-    kept: The best model, if it is handed over.
-    config: Number of rounds, and whether they are averaged.
-
-  Returns:
-    JSON values by name: its round, the number of rounds, by what it was chosen,
-    and the recalls of the last model, by split, if that is another.
-  """
-  evaluator.set_weights(last)
-  best = None if kept is None else kept.best
-  rounds, why = config.rounds, "being the last"
-  if config.export_average is not None:
-    why = f"averaging over rounds, {config.export_average:g} of the past each"
-  if best is None:
-    return {"round": rounds, "of_rounds": rounds, "by": why}
-  chosen: dict[str, Any] = {
-    "round": best.round,
-    "of_rounds": rounds,
-    "by": "mean recall on validation images, among evaluated rounds and start",
-    "mean_recall_on_validation": best.recall,
-  }
-  if best.round != rounds:
-    recalls = chosen["last"] = {}
-    for split, result in evaluator.evaluate_all().items():
-      recalls[split] = result.to_json()["recall_at_far"]
-    evaluator.set_weights(best.weights)
-  return chosen
 
 
 def create_card(
@@ -380,8 +316,7 @@ def create_card(
       "secure_sums": experiment.secure_sums,
       "backbone": spec.algorithm.backbone.backbone or task.default_backbone,
       "settings": {k: v for k, v in settings.items() if v is not None},
-      # Recalls of a model that is not given away stay behind.
-      "kept": {name: kept[name] for name in ("round", "of_rounds", "by")},
+      "kept": {name: kept[name] for name in _KEPT_TOLD},
       "code_version": chain.found["code_version"],
       "chain": chain.head,
       "tensorflow": tf.__version__,

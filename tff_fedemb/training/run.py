@@ -40,6 +40,7 @@ from tff_fedemb.runtime import client_error
 from tff_fedemb.spec import deployment as deployment_lib
 from tff_fedemb.spec import experiment as experiment_lib
 from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.training import handing_over
 from tff_fedemb.training import models
 from tff_fedemb.training import plan as plan_lib
 
@@ -144,7 +145,7 @@ class Run:
   def _check(self, run_dir: str) -> base.Runtime:
     """Checks what needs no images, and creates the runtime."""
     experiment, spec = self._experiment, self._experiment.spec
-    self._keeps_best = models.keeps_best(experiment)
+    self._keeps_best = handing_over.keeps_best(experiment)
     spec.extrapolation.extrapolate(experiment.plan_ledger())
     if not os.path.exists(os.path.join(run_dir, chain_lib.NAME)):
       experiment.check_budget()
@@ -306,12 +307,7 @@ class Run:
       errors.DivergedError: If the model diverged.
     """
     evaluator, untrained = self._evaluator, self._untrained
-    kept = models.hand_over(
-      evaluator,
-      self._model_weights,
-      self._loop.kept,
-      config=self._experiment.spec,
-    )
+    kept = handing_over.hand_over(evaluator, self._model_weights, self._loop)
     embedded, trained = evaluator.embed_all(), {}
     for split, some in embedded.items():
       trained[split] = comparison.warn_if_no_better(
