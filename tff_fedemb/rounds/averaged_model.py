@@ -8,7 +8,8 @@ knew: Wortsman et al. 2022, "Robust Fine-tuning of Zero-shot Models".
 
 Privacy:
   Unit, neighbouring relation, sensitivity, DpEvent: those of the rounds. The
-  average is computed from models that the account covers, so it costs nothing.
+  average is computed from models that the account covers and from the start,
+  which no round has touched, so it costs nothing.
 """
 
 from typing import Any
