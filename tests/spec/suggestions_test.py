@@ -99,9 +99,12 @@ def test_few_users_start_from_the_weights_that_are_shipped():
   assert chosen["pretrained_backbone"] == str(starts.PATH)
   assert chosen["rounds"] == 10
   assert chosen["client_learning_rate"] == 0.005
+  assert chosen["export_start_share"] == 0.5
   for given in ({"backbone": "lenet"}, {"pretrained_backbone": "mine.h5"}):
     assert "pretrained_backbone" not in _choose(40, True, side=48, **given)
-  assert _choose(200, True, side=48)["backbone"] == "lenet"
+  more = _choose(200, True, side=48)
+  assert more["backbone"] == "lenet"
+  assert "export_start_share" not in more
 
 
 def _task(num_users=24):
