@@ -186,7 +186,8 @@ def main(argv: list[str] | None = None) -> None:
     folder.mkdir(parents=True)
     for number, photo in enumerate(photos):
       photo = photo.convert("L") if asked.grey else photo
-      photo.save(folder / f"{number:02d}.png")
+      # Packing takes as long as drawing at the usual level.
+      photo.save(folder / f"{number:02d}.png", compress_level=1)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def test_two_rounds_by_integration(event, delta):
 
 
 def test_epsilon_never_falls_as_delta_shrinks():
-  event = _bins(1.0, None, 16, 8)
+  event = _bins(1.0, None, 8, 4)
   deltas = [0.1, 9.9e-3, 1e-8]
   found = [monte_carlo.bound_epsilon(event, delta) for delta in deltas]
   assert found == sorted(found)
