@@ -21,7 +21,7 @@ Path = str | os.PathLike[str]
 # Hidden, so that who lists a folder of users finds nothing else.
 _TOLD = ".generator.json"
 # Raise this when the same arguments give other data.
-_VERSION = 5
+_VERSION = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
