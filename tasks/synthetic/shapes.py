@@ -16,6 +16,8 @@ from PIL import Image
 from PIL import ImageDraw
 from PIL import ImageFilter
 
+from tasks.synthetic import textures
+
 # Pictures are drawn larger, so that edges are smooth.
 _OVERSAMPLING = 2
 _CORNERS = (3, 4, 24)
@@ -158,11 +160,9 @@ def expose(generator: np.random.Generator, picture: Image.Image) -> np.ndarray:
     picture = picture.filter(ImageFilter.GaussianBlur(radius))
   pixels = np.asarray(picture, np.float32)
   height, width, _ = pixels.shape
-  slopes = generator.normal(0, 0.15, 2)
-  down = np.linspace(-1, 1, height)[:, np.newaxis]
-  light = 1 + slopes[0] * down + slopes[1] * np.linspace(-1, 1, width)
+  light = textures.light(generator, height, width)
   tint = generator.uniform(0.6, 1.3) * generator.uniform(0.9, 1.1, 3)
-  pixels = pixels * light[..., np.newaxis] * tint
+  pixels = pixels * light * tint
   pixels += generator.normal(0, generator.uniform(0, 8), pixels.shape)
   if generator.random() < _GREY:
     pixels[...] = pixels.mean(axis=-1, keepdims=True)

@@ -41,6 +41,17 @@ def _pick_colour(
   return np.array(colorsys.hsv_to_rgb(near, saturation, value), np.float32)
 
 
+def light(
+  generator: np.random.Generator, height: int, width: int
+) -> np.ndarray:
+  """Draws light from some side, about 1, float64 `[height, width, 1]`."""
+  down = np.linspace(-1, 1, height)
+  across = np.linspace(-1, 1, width)
+  slopes = generator.normal(0, 0.15, 2)
+  lit = 1 + slopes[0] * down[:, np.newaxis] + slopes[1] * across
+  return lit[..., np.newaxis]
+
+
 def _expose(
   picture: np.ndarray, generator: np.random.Generator, level: float = 1.0
 ) -> np.ndarray:
@@ -55,12 +66,9 @@ def _expose(
     uint8 `[height, width, 3]`.
   """
   height, width, _ = picture.shape
-  down = np.linspace(-1, 1, height)
-  across = np.linspace(-1, 1, width)
-  slopes = generator.normal(0, 0.15, 2)
-  light = 1 + slopes[0] * down[:, np.newaxis] + slopes[1] * across
-  light *= level * generator.uniform(0.8, 1.1)
-  lit = picture * light[..., np.newaxis]
+  brightness = light(generator, height, width)
+  brightness *= level * generator.uniform(0.8, 1.1)
+  lit = picture * brightness
   return (255 * np.clip(lit, 0, 1)).astype(np.uint8)
 
 
