@@ -172,11 +172,13 @@ class TrainingLoop:
     initial = runtime.structured_state(runtime.initialize(self.process))
     weights = set_initial_weights_fn(initial.global_model_weights)
     initial = initial._replace(global_model_weights=weights)
-    # The caller may change its variables or arrays later.
-    self._start = tree.map_structure(np.array, weights)
     average = None
     if self.config.export_average is not None:
-      average = self._start
+      average = tree.map_structure(np.array, weights)
+    self._start = None
+    if self.config.export_start_share:
+      # The caller may change its variables or arrays later.
+      self._start = tree.map_structure(np.array, weights)
     self.state = TrainingState(runtime.load_state(initial), average=average)
     found = self._checkpoints.load_latest(self._program_state())
     if found is not None:
