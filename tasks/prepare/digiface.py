@@ -103,6 +103,11 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
       )
 
 
+def _place_of(file: _File) -> tuple[int, str, int, str]:
+  """Returns what sorts files: plain numbers as numbers, then the subjects'."""
+  return len(file.name), file.name, file.subject, file.folder
+
+
 def _list_zip(path: pathlib.Path) -> list[_File]:
   """Lists the subjects' files and folders in a zip."""
   files = []
@@ -200,19 +205,17 @@ class Job(output.Job):
     folders: dict[int, str] = {}
     for source, listed in self._sources.items():
       found: dict[int, dict[str, int]] = {}
-      # Plain numbers are sorted as numbers.
-      for file in sorted(listed, key=lambda file: (len(file.name), file.name)):
+      for file in sorted(listed, key=_place_of):
         some = found.setdefault(file.subject, {})
         if file.name.lower().endswith(".png") and file.name[0] != ".":
           some[f"{file.folder}/{file.name}"] = file.size
-        folders.setdefault(file.subject, file.folder)
+        folder = folders.setdefault(file.subject, file.folder)
+        if folder != file.folder:
+          raise errors.DataError(
+            f"{self._source_dir / file.folder} must hold another subject than"
+            f" {folder}, found {file.subject} in both."
+          )
       self._tell(source, found)
-      if both := sorted(found.keys() & images.keys()):
-        subject = both[0]
-        raise errors.DataError(
-          f"{self._source_dir / source} must hold other subjects than"
-          f" {folders[subject]}, found {subject} in both."
-        )
       images |= found
     return images, folders
 
