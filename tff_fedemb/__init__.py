@@ -54,6 +54,7 @@ with epy.lazy_api_imports(globals()):
   from tff_fedemb.models.backbones import BackboneConfig as Backbone
   from tff_fedemb.models.heads import ArcFaceHead
   from tff_fedemb.models.heads import ClassCodesHead
+  from tff_fedemb.models.heads import ContrastHead
   from tff_fedemb.models.heads import CosineHead
   from tff_fedemb.models.heads import LinearHead
   from tff_fedemb.participation.balls_in_bins import BallsInBins

@@ -105,7 +105,11 @@ def _reference_delta(weights, client_id, round_num, config, head):
   def step(rows, *, train_backbone, train_head):
     flat = tf.reshape(images[rows] / 255.0, [len(rows), -1])
     with tf.GradientTape() as tape:
-      logits = head.logits(tuple(head_weights), flat @ kernel + bias)
+      logits = head.logits(
+        tuple(head_weights),
+        flat @ kernel + bias,
+        labels=tf.gather(local_labels, rows),
+      )
       loss = tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(
           tf.gather(local_labels, rows), logits
@@ -192,6 +196,7 @@ def test_rounds_equal_a_plain_tensorflow_derivation(run):
     (heads.LinearHead(), {"freeze_head": True}),
     # Its codes, which all clients draw from the labels, stay as they are.
     (heads.ClassCodesHead(), {}),
+    (heads.ContrastHead(), {}),
     # Three batches of at most four are all ten images.
     (
       heads.CosineHead(),

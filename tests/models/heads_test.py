@@ -19,7 +19,7 @@ def test_number_of_classes_may_be_a_tensor(name):
   def score(labels, embeddings):
     num_classes = tf.size(tf.unique(labels).y)
     weights = head.initialize(num_classes, 8, seed=_SEED)
-    return head.logits(weights, embeddings)
+    return head.logits(weights, embeddings, labels=tf.unique(labels).idx)
 
   logits = score(tf.constant([7, 7, 1_000_000]), tf.ones([3, 8]))
   assert logits.shape == (3, 2)
@@ -117,6 +117,44 @@ def test_class_codes_depend_on_the_class_alone():
   # Without numbers of the classes, those are their rows.
   rows = head.initialize(8, 8, seed=_SEED)[0]
   np.testing.assert_array_equal(rows[5], one[0][0])
+
+
+def test_contrast_scores_the_other_images_of_a_class():
+  head = heads.ContrastHead(scale=3.0)
+  embeddings = np.random.default_rng(1).normal(size=[6, 4])
+  labels = np.array([0, 1, 0, 2, 1, 0])
+  weights = head.initialize(3, 4, seed=_SEED)
+  logits = head.logits(
+    weights, tf.constant(embeddings, tf.float32), labels=tf.constant(labels)
+  )
+  unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+  # Class 2 has one image alone.
+  np.testing.assert_array_equal(logits[3], [0, 0, 0])
+  for i in (0, 1, 2, 4, 5):
+    similar = np.exp(3.0 * unit @ unit[i])
+    similar[i] = 0
+    expected = np.log(similar[labels == labels[i]].sum() / similar.sum())
+    found = tf.nn.log_softmax(logits[i])[labels[i]]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_contrast_learns_nothing_without_two_images_of_a_class():
+  head = heads.ContrastHead()
+  embeddings = tf.Variable([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0]])
+  labels = tf.range(3)
+  with tf.GradientTape() as tape:
+    weights = head.initialize(3, 2, seed=_SEED)
+    logits = head.logits(weights, embeddings, labels=labels)
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+  np.testing.assert_array_equal(
+    tape.gradient(loss, embeddings), np.zeros((3, 2))
+  )
+
+
+def test_contrast_needs_labels():
+  head = heads.ContrastHead()
+  with pytest.raises(ValueError, match="images whose labels it knows"):
+    head.logits(head.initialize(2, 4, seed=_SEED), tf.ones([3, 4]))
 
 
 def test_linear_is_a_dense_layer():

@@ -30,6 +30,9 @@ with epy.lazy_imports():
 
 Weights = tuple[Any, ...]
 
+# Keeps the logarithm of a class without images in the batch finite.
+_SMALLEST_SUM = 1e-30
+
 
 def _random_rows(
   num_classes: int | tf.Tensor, embedding_dim: int, seed: Any
@@ -311,6 +314,65 @@ class ClassCodesHead(ScaledCosineHead):
     return (draw_class_codes(class_ids, embedding_dim),)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContrastHead(Head):
+  """The batch's other images in place of rows: supervised contrast.
+
+  An image has to find those of its class among all other images of the batch. A
+  class scores the logarithm of the summed `exp(scale * cosine)` with its images
+  in the batch, the image itself left out. There is no head to start, to warm up
+  or to throw away. An image whose class has no other image in the batch teaches
+  nothing, so a batch has to hold several images of each class.
+
+  Source: Khosla et al. 2020, "Supervised Contrastive Learning", section 3.2
+  (the loss that sums inside of the logarithm).
+
+  Attributes:
+    scale: Factor of the cosines, one over the temperature.
+
+  Examples:
+    >>> fe.FedEmb(head=fe.ContrastHead(scale=10.0)).head.is_trained
+    False
+  """
+
+  is_trained: ClassVar[bool] = False
+
+  scale: float = config.field(10.0, above=0, flag="head_scale", searchable=True)
+
+  def initialize(
+    self,
+    num_classes: int | tf.Tensor,
+    embedding_dim: int,
+    *,
+    seed: Any,
+    class_ids: tf.Tensor | None = None,
+  ):
+    # Rows of no numbers say how many classes there are.
+    return (tf.zeros([num_classes, 0]),)
+
+  def logits(
+    self,
+    weights: Weights,
+    embeddings: tf.Tensor,
+    *,
+    labels: tf.Tensor | None = None,
+  ):
+    if labels is None:
+      raise ValueError("A contrast head compares images whose labels it knows.")
+    directions = tf.math.l2_normalize(embeddings, axis=1)
+    similar = self.scale * tf.linalg.matmul(
+      directions, directions, transpose_b=True
+    )
+    itself = tf.fill([tf.shape(similar)[0]], similar.dtype.min)
+    similar = tf.linalg.set_diag(similar, itself)
+    most = tf.stop_gradient(tf.reduce_max(similar, axis=1, keepdims=True))
+    of_class = tf.one_hot(labels, tf.shape(weights[0])[0])
+    sums = tf.linalg.matmul(tf.exp(similar - most), of_class)
+    logits = tf.math.log(tf.maximum(sums, _SMALLEST_SUM))
+    others = tf.gather(tf.reduce_sum(of_class, axis=0), labels) - 1.0
+    return tf.where(others[:, tf.newaxis] > 0.0, logits, 0.0)
+
+
 # A new head is one class and one line here; its fields become flags.
 HEADS: registry.Registry[Head] = registry.Registry(
   Head,
@@ -319,5 +381,6 @@ HEADS: registry.Registry[Head] = registry.Registry(
     "cosine": CosineHead,
     "arcface": ArcFaceHead,
     "class_codes": ClassCodesHead,
+    "contrast": ContrastHead,
   },
 )

@@ -161,7 +161,7 @@ def _match(
       "pretrained_backbone", f"fit backbone {backbone.name}", f"{path} {found}"
     )
 
-  pretrained_normalization.add_weights(weights, backbone)
+  pretrained_normalization.convert_weights(weights, backbone)
   _sum_colours(variables, weights)
   names_in_file = _find_names(backbone, variables, weights)
   by_name = bool(names_in_file)

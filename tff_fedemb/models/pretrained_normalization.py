@@ -15,24 +15,21 @@ OF_BATCHES = ("gamma", "beta", "moving_mean", "moving_variance")
 _Weights = dict[str, np.ndarray]
 
 
-def _find_normalization(
+def _take_normalization(
   weights: _Weights, layer: tf.keras.layers.Layer
 ) -> list[np.ndarray] | None:
-  """Values of the file's batch normalisation for a layer, if it has any."""
+  """Takes out the file's batch normalisation for a layer, if it has any."""
   base = layer.name.removesuffix("_norm")
-  for name in (f"{base}_bn", f"{base}_BN", f"bn_{base}"):
-    found = []
-    for part in OF_BATCHES:
-      value = weights.get(f"{name}/{part}")
-      if value is not None and value.shape == layer.gamma.shape:
-        found.append(value.astype(np.float64))
-    if len(found) == len(OF_BATCHES):
-      return found
+  for layer_in_file in (f"{base}_bn", f"{base}_BN", f"bn_{base}"):
+    names = [f"{layer_in_file}/{part}" for part in OF_BATCHES]
+    shapes = [weights[name].shape for name in names if name in weights]
+    if shapes == [layer.gamma.shape] * len(OF_BATCHES):
+      return [weights.pop(name).astype(np.float64) for name in names]
   return None
 
 
-def add_weights(weights: _Weights, backbone: tf.keras.Model) -> None:
-  """Adds weights of normalisation that do what those in a file do.
+def convert_weights(weights: _Weights, backbone: tf.keras.Model) -> None:
+  """Puts weights of normalisation in the place of a file's that do the same.
 
   Frozen normalisation takes them as they are. Otherwise batch normalisation
   makes `gamma (x - m) / s + beta` of a channel by its mean m and deviation s
@@ -49,7 +46,7 @@ def add_weights(weights: _Weights, backbone: tf.keras.Model) -> None:
   for layer in backbone.layers:
     if not isinstance(layer, normalizations):
       continue
-    found = _find_normalization(weights, layer)
+    found = _take_normalization(weights, layer)
     if found is None:
       continue
     if isinstance(layer, blocks.FrozenNormalization):
