@@ -4,7 +4,7 @@ Networks of others have batch normalisation, which couples the images of a batch
 and so cannot be trained under privacy. This pretrains `resnet_small` with batch
 normalisation on made-up characters, which stand for public data, says what it
 recalls on others, and writes a file that --pretrained_backbone loads with
---norm=group or frozen. docs/models.md has the table.
+--norm=group or frozen.
   python -m examples.frozen_start start.h5 1000 6
 """
 
