@@ -8,7 +8,8 @@ Sources: cosine softmax, Wang et al. 2018 ("CosFace", section 3.1, without
 margin); ArcFace, Deng et al. 2019 ("ArcFace: Additive Angular Margin Loss for
 Deep Face Recognition", section 3.1); class codes in the manner of the fixed
 classifiers of Hoffer et al. 2018 ("Fix your classifier") and Li et al. 2023
-("No Fear of Classifier Biases", FedETF); supervised contrast, Khosla et al. 2020.
+("No Fear of Classifier Biases", FedETF); supervised contrast, Khosla et al.
+2020.
 """
 
 from __future__ import annotations
