@@ -268,8 +268,13 @@ def _create(
 
   if image_size is not None:
     must = f"suit the layers of {name}"
+    picture = np.random.default_rng(0).integers(0, 256, (1, *shape), np.uint8)
     with errors.as_field_error("image_size", must, image_size):
-      embed(np.zeros((1,) + shape, np.uint8))
+      embeddings = embed(picture)
+    # Some processors make maps without pixels of what others refuse.
+    if not np.all(np.isfinite(embeddings)):
+      found = f"{image_size}, which gives embeddings that are not finite"
+      raise errors.FieldError("image_size", must, found)
   return Model(shape, embed, load_again)
 
 
