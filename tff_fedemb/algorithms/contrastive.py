@@ -46,12 +46,7 @@ class OtherViews(heads.Head):
   def logits(
     self, weights: Any, embeddings: tf.Tensor, *, labels: tf.Tensor = None
   ):
-    directions = tf.math.l2_normalize(embeddings, axis=1)
-    cosines = tf.linalg.matmul(directions, directions, transpose_b=True)
-    # A view is not asked to find itself.
-    num_views = tf.shape(cosines)[0]
-    itself = tf.fill([num_views], cosines.dtype.min)
-    return tf.linalg.set_diag(cosines / self.temperature, itself)
+    return heads.compare_with_others(embeddings, temperature=self.temperature)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -91,7 +91,7 @@ class Head(config.Config, abc.ABC):
       weights: The result of `initialize`.
       embeddings: `[batch, dim]`, not normalised.
       labels: The true classes `[batch]` in training, `None` at inference. Only
-        margin heads look at them.
+        margin and contrast heads look at them.
     """
 
 
@@ -315,6 +315,25 @@ class ClassCodesHead(ScaledCosineHead):
     return (draw_class_codes(class_ids, embedding_dim),)
 
 
+def compare_with_others(
+  embeddings: tf.Tensor, *, temperature: float
+) -> tf.Tensor:
+  """Compares each embedding of a batch with all others.
+
+  Args:
+    embeddings: `[batch, dim]`, not normalised.
+    temperature: What the cosines are divided by.
+
+  Returns:
+    `[batch, batch]`, with the smallest number there is on the diagonal: nothing
+    is asked to find itself.
+  """
+  directions = tf.math.l2_normalize(embeddings, axis=1)
+  cosines = tf.linalg.matmul(directions, directions, transpose_b=True)
+  itself = tf.fill([tf.shape(cosines)[0]], cosines.dtype.min)
+  return tf.linalg.set_diag(cosines / temperature, itself)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContrastHead(Head):
   """The batch's other images in place of rows: supervised contrast.
@@ -360,12 +379,7 @@ class ContrastHead(Head):
   ):
     if labels is None:
       raise ValueError("A contrast head compares images whose labels it knows.")
-    directions = tf.math.l2_normalize(embeddings, axis=1)
-    similar = self.scale * tf.linalg.matmul(
-      directions, directions, transpose_b=True
-    )
-    itself = tf.fill([tf.shape(similar)[0]], similar.dtype.min)
-    similar = tf.linalg.set_diag(similar, itself)
+    similar = compare_with_others(embeddings, temperature=1 / self.scale)
     most = tf.stop_gradient(tf.reduce_max(similar, axis=1, keepdims=True))
     of_class = tf.one_hot(labels, tf.shape(weights[0])[0])
     sums = tf.linalg.matmul(tf.exp(similar - most), of_class)

@@ -52,16 +52,16 @@ def test_images_are_told_from_other_files_and_sorted_by_number(tmp_path):
 @pytest.mark.parametrize(
   ("subjects", "message"),
   [
-    ((), "must hold <subject id>/<k>.png .* found none"),
-    (range(8), "must hold .* of subjects 0 to 5, .* found subject 6"),
-    (range(6), "/3 must hold another subject than .*_imgs/3, found 3 in"),
+    ((), " must hold <subject id>/<k>.png .* found none"),
+    (range(8), " must hold .* of subjects 0 to 5, .* found subject 6"),
+    (range(6), "/3 must hold another subject than .*_imgs/3, found 3 in both"),
   ],
 )
 def test_source_of_other_identities_or_none(tmp_path, subjects, message):
   faces.write_folders(tmp_path / "subjects_0-4_3_imgs", _CONTENTS, [3])
   path = tmp_path / "subjects_0-5_3_imgs.zip"
   faces.write_zip(path, _CONTENTS, subjects)
-  with pytest.raises(errors.DataError, match=f"{path} ?{message}"):
+  with pytest.raises(errors.DataError, match=f"{path}{message}"):
     _find(tmp_path).look()
 
 
