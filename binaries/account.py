@@ -327,6 +327,14 @@ class _Account:
     )
     output_files.check({"output_png": config.output_png}, overwrite=True)
     given = self._parser.given(self._participation)
+    of_client = given.get("users_per_client") or 1
+    if given["users_per_round"] % of_client:
+      raise errors.FieldError(
+        "--users_per_round",
+        f"be a multiple of users_per_client, {of_client}: a run draws whole"
+        " virtual clients",
+        given["users_per_round"],
+      )
     claims = []
     for name in names:
       claims.append(participations.create_participation(name, **given))

@@ -18,7 +18,6 @@ from etils import epy
 
 from binaries import command_line
 from binaries import config_flags
-from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import errors
 from tff_fedemb.records import output_files
@@ -30,7 +29,7 @@ with epy.lazy_imports():
 
 def main(argv: Sequence[str]) -> None:
   """Does what the command is for."""
-  with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
+  with config_flags.Parser(argv, __doc__) as parser:
     flags = parser.add(audit_settings.AuditConfig)
     spec_flags = training_flags.SpecFlags(parser)
     (command,) = parser.parse(("scores", "run"))
@@ -40,7 +39,11 @@ def main(argv: Sequence[str]) -> None:
       if delta is None:
         raise errors.FieldError("delta", "be given", "nothing")
       path = config.output_json
-      output_files.check({"output_json": path}, overwrite=True)
+      inputs = {
+        "in_scores": [config.in_scores],
+        "out_scores": [config.out_scores],
+      }
+      output_files.check({"output_json": path}, overwrite=True, inputs=inputs)
       values, text = audit_settings.bound_files(config, delta)
       output_files.write_json(path, values)
       print(text)

@@ -29,13 +29,13 @@ class OwnTask(task_lib.TaskSource):
   """Handwritten digits of 8 x 8 pixels; 0 to 6 for training, 7 to 9 held out.
 
   Attributes:
-    users: Number of users, among whom images are shared out in turn.
+    users: Number of users, among whom the 1,264 images are shared out in turn.
   """
 
-  users: int = config.field(50, minimum=2)
+  users: int = config.field(50, minimum=2, maximum=1_264)
 
   @property
-  def num_users(self) -> int:
+  def num_train_users(self) -> int:
     return self.users
 
   def create(self) -> task_lib.Task:

@@ -68,7 +68,7 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
   return photos.create_task(
     side=config.image_size or _SIDE,
     # Labels are in the order of the users' numbers.
-    user_ids=sorted(photos.train.user_ids, key=int),
+    user_ids=sorted(photos.train.user_ids, key=lambda x: (len(x), x)),
     warnings=photos.train.warnings + warnings,
     name="digiface",
     user_meaning="an identity (a rendered person)",

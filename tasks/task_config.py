@@ -192,6 +192,19 @@ class PopulationConfig(TaskConfig):
   population_seed: int = config_lib.field(0, minimum=0, maximum=2**63 - 1)
   max_images_per_user: int = config_lib.field(32, minimum=1)
 
+  def __post_init__(self):
+    super().__post_init__()
+    if self.selection_users >= self.num_users:
+      raise errors.FieldError(
+        "selection_users",
+        f"be less than the number of users, {self.num_users:,}",
+        self.selection_users,
+      )
+
+  @property
+  def num_train_users(self) -> int:
+    return self.num_users - self.selection_users
+
 
 def show_command(module: str, **options: object) -> str:
   """Writes the command that starts a program, for advice in errors.

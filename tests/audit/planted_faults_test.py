@@ -178,7 +178,7 @@ def _known_seed(is_faulty):
   )
   mechanism = _release("blt", _CLIPPED_CANARIES, **options).mechanism
   return _Audit(
-    _claim(composition.noise_of(mechanism)),
+    _claim(composition.Noise(_NOISE, mechanism.strategy)),
     _scores(noise - of_attacker, [[1, 0], [0, 0]], 1.0),
   )
 

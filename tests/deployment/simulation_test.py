@@ -163,7 +163,8 @@ def test_whoever_never_gets_a_round_is_told():
 
 
 def test_pace_steering_spreads_check_ins():
-  config = _parse(server={"check_in_minutes": 60, "min_report_share": 0.5})
+  server = {"check_in_minutes": 60, "selection_minutes": 60}
+  config = _parse(server={**server, "min_report_share": 0.5})
   # The last of 10 of 1,000 check-ins an hour, all at once without work.
   outcome = _create(config).next_round()
   assert outcome.end_hours == pytest.approx(10 / 1000)

@@ -53,9 +53,10 @@ def noise_of(mechanism: mechanism_lib.Mechanism) -> Noise:
   """Returns the noise that a mechanism adds to the sum of every round.
 
   Args:
-    mechanism: Any mechanism; without noise the multiplier is 0.
+    mechanism: Any mechanism; without secret noise the multiplier is 0.
   """
-  return Noise(mechanism.config.noise_multiplier, mechanism.strategy)
+  multiplier = mechanism.config.secret_noise_multiplier
+  return Noise(multiplier, mechanism.strategy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -230,9 +231,9 @@ def check_noise(
     participation: Who takes part.
 
   Raises:
-    ValueError: If a noise multiplier is out of range, noise correlated over
-      rounds while users are sampled, or rounds of correlated noise are mixed
-      with others.
+    ValueError: If a noise multiplier is out of range, sampling cannot amplify
+      the noise's correlation over rounds, or rounds of correlated noise are
+      mixed with others.
   """
   noises = []
   for each in rounds:

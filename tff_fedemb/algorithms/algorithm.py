@@ -90,7 +90,9 @@ class Algorithm(config.Config, abc.ABC):
       num_classes: See `build`.
       embedding_dim: Size of an embedding.
     """
-    weights = self.create_global_head(num_classes, embedding_dim, seed=(0, 0))
+    # A graph knows the shapes without drawing millions of rows.
+    with tf.Graph().as_default():
+      weights = self.create_global_head(num_classes, embedding_dim, seed=(0, 0))
     return sum(weight.shape.num_elements() for weight in weights)
 
   def build(

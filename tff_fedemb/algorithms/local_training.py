@@ -35,6 +35,8 @@ SCHEDULES: dict[str, Callable[[Any], Any] | None] = {
   "linear": lambda progress: 1.0 - progress,
   "cosine": lambda progress: 0.5 * (1.0 + tf.cos(math.pi * progress)),
 }
+# Clients count their examples in 32 bits.
+_MAX_EXAMPLES = 2**30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,8 +96,12 @@ class LocalTraining(config_lib.Config):
   epochs: int = config_lib.field(
     1, minimum=1, flag="local_epochs", searchable=True
   )
-  batch_size: int = config_lib.field(32, minimum=1, searchable=True)
-  max_examples_per_client: int = config_lib.field(0, minimum=0, searchable=True)
+  batch_size: int = config_lib.field(
+    32, minimum=1, maximum=_MAX_EXAMPLES, searchable=True
+  )
+  max_examples_per_client: int = config_lib.field(
+    0, minimum=0, maximum=_MAX_EXAMPLES, searchable=True
+  )
   turned_classes: bool = config_lib.field(False, searchable=True)
   augmentation: str = config_lib.field(
     "none", choices=augmentation_lib.AUGMENTATIONS, searchable=True

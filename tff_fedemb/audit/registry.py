@@ -80,6 +80,7 @@ def bound_epsilon(
   if is_of_mu:
     details = details | {"mu_lower": bound}
     bound = epsilon_of_mu(bound, delta)
+  if is_of_mu or (module is trade_off and "curve" not in options):
     assumes = f"{assumes}; {_GAUSSIAN_CLAIM}"
   return {
     "epsilon_lower": bound,

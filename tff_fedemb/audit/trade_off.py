@@ -226,7 +226,8 @@ def bound(
     scores: Scores of canaries, independent of each other.
     significance: Probability that the bound is wrong, at most.
     delta: At which epsilon is bounded, in [0, 1).
-    curve: Curve of the claim.
+    curve: Curve of the claim. Without it, the bound is one for a Gaussian
+      mechanism as a whole alone.
 
   Returns:
     The bound, and the area that it was found with.

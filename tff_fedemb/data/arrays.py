@@ -185,6 +185,9 @@ def to_pixels(
     return np.rint(255 * images).astype(np.uint8)
   # NaN is not within bounds either.
   outside = ~((images >= 0) & (images <= 255))
+  if is_float and images.max(initial=0) <= 1:
+    # Zeros and ones beside a split of larger numbers are of another scale.
+    outside |= images > 0
   must = "hold integers from 0 to 255"
   if is_float:
     must += ", or floats that are all from 0 to 1, in every split"

@@ -55,15 +55,19 @@ def look_into(
   if fine.empty:
     return
   look = functools.partial(_look_into, folder=folder, decode=decode_all)
+  # Rows of one file share its copy, which no two threads may write.
+  files = fine["file"].unique()
   # One thread for each core.
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     found = progress_lib.create_bar(
       "Looking at photos",
       unit="photos",
-      items=pool.map(look, fine["file"]),
-      total=len(fine),
+      items=pool.map(look, files),
+      total=len(files),
     )
-    photos.loc[fine.index, ["converted", "fault"]] = list(found)
+    of_file = dict(zip(files, found, strict=True))
+  of_rows = [of_file[file] for file in fine["file"]]
+  photos.loc[fine.index, ["converted", "fault"]] = of_rows
 
 
 def _look_into(

@@ -163,6 +163,15 @@ class Server(config.Config):
   max_participations: int | None = config.field(None, minimum=1)
   start_hour: float = config.field(0.0, minimum=0, below=24)
 
+  def __post_init__(self):
+    super().__post_init__()
+    if self.selection_minutes < self.check_in_minutes:
+      raise errors.FieldError(
+        "selection_minutes",
+        f"be at least check_in_minutes, {self.check_in_minutes:g}",
+        f"{self.selection_minutes:g}",
+      )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment(config.Config):

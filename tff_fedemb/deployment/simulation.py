@@ -175,6 +175,8 @@ class Simulation:
     self.num_users = num_users
     self.work = work
     self.report_goal = report_goal
+    share = deployment.server.min_report_share
+    self._minimum = math.ceil(share * report_goal - 1e-9)
     self.min_separation = min_separation
     self.max_participations = max_participations
     self.seed = seed
@@ -195,7 +197,6 @@ class Simulation:
     start = max(self._hours, self._next_start)
     self._next_start = start + server.min_round_minutes / 60
     slots, share, wait = self._select(start)
-    minimum = math.ceil(server.min_report_share * self.report_goal)
     outcome = RoundOutcome(
       round_num=self._round_num,
       start_hours=start,
@@ -203,8 +204,8 @@ class Simulation:
       available_share=share,
     )
     # The server sends the devices away if they are too few.
-    if slots.size >= minimum:
-      outcome = self._play(outcome, slots, minimum)
+    if slots.size >= self._minimum:
+      outcome = self._play(outcome, slots)
     self._attempt += 1
     self._hours = outcome.end_hours
     if not outcome.abandoned:
@@ -216,10 +217,10 @@ class Simulation:
       self._last_release = outcome.end_hours
     elif self._hours - self._last_release > 24 * _MAX_DAYS_WITHOUT_ROUND:
       raise errors.DataError(
-        f"a deployment must have {minimum:,} reports in a round at times, found"
-        f" no such round in {_MAX_DAYS_WITHOUT_ROUND} simulated days after"
-        f" {self._round_num:,} rounds: have fewer clients in a round, more"
-        " users, or let them take part sooner or more often."
+        f"a deployment must have {self._minimum:,} reports in a round at times,"
+        f" found no such round in {_MAX_DAYS_WITHOUT_ROUND} simulated days"
+        f" after {self._round_num:,} rounds: have fewer clients in a round,"
+        " more users, or let them take part sooner or more often."
       )
     return outcome
 
@@ -256,11 +257,11 @@ class Simulation:
       # Check-ins are spread evenly, and the server waits for the last one that
       # it wants.
       wait = server.check_in_minutes * wanted * asked / (found * num_users)
-    elif found < math.ceil(server.min_report_share * self.report_goal):
+    elif found < self._minimum:
       wait = server.selection_minutes
     else:
       # By then, every device that is there has checked in.
-      wait = min(server.check_in_minutes, server.selection_minutes)
+      wait = server.check_in_minutes
     return slots[:wanted], share, wait / 60
 
   def _ask(self, wanted: int, start: float) -> tuple[np.ndarray, float, int]:
@@ -293,7 +294,6 @@ class Simulation:
     self,
     selection: RoundOutcome,
     slots: np.ndarray,
-    minimum: int,
   ) -> RoundOutcome:
     """Plays a round of the selected devices, after the selection."""
     deadline = 60 * self.deployment.server.deadline_minutes
@@ -314,7 +314,7 @@ class Simulation:
     return dataclasses.replace(
       selection,
       end_hours=selection.end_hours + end / 3600,
-      abandoned=reported.size < minimum,
+      abandoned=reported.size < self._minimum,
       selected=slots.size,
       dropped=int(dropped.sum()),
       interrupted=int(interrupted.sum()),

@@ -46,10 +46,6 @@ class Cohort:
       must = f"have {_LEAST} classes or more"
       raise errors.FieldError("cohort", must, len(sizes))
     unit = pairs.normalize(np.asarray(embeddings))
-    sizes = np.bincount(classes)
-    if len(sizes) < _LEAST:
-      must = f"have {_LEAST} classes or more"
-      raise errors.FieldError("cohort", must, len(sizes))
     by_class = unit[np.argsort(classes, kind="stable")]
     sums = np.add.reduceat(by_class, np.cumsum(sizes) - sizes)
     self.means = pairs.normalize(sums)

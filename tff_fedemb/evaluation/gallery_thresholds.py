@@ -103,8 +103,8 @@ def measure(
 
   Returns:
     The curve as JSON values by name; `None` if fewer than 3 classes have two
-    images. A threshold is null where no stranger's similarity is high enough
-    to set it.
+    images, or the embeddings tell none of them apart. A threshold is null where
+    no stranger's similarity is high enough to set it.
   """
   by_images = []
   with_runner_up: list[_RunnerUp] = []
@@ -121,6 +121,8 @@ def measure(
       normalized=normalized,
     )
     rows = _measure_rows(measured, sizes)
+    if not rows:
+      break
     by_images.append(_describe(measured, images, rows))
     if not normalized:
       with_runner_up.append(_measure_runner_up(measured, images))
@@ -329,7 +331,9 @@ def _find_certain(
     _, _, high = _interpolate(curve, tried, size, images)
     if np.isnan(high):
       return False
-    probes = _find_probes(tried, min(high, 1.0), (1 + confidence) / 2)
+    # A curve of few different similarities may end below the rate itself.
+    high = min(max(high, 1.001 * tried), 1.0)
+    probes = _find_probes(tried, high, (1 + confidence) / 2)
     return identification.bound_rate(tried, probes, certainty) > rate
 
   smallest = min(curve["fpir"])

@@ -36,6 +36,8 @@ MEAN = "mean"
 _BLOCK_SIZE = 2**22
 # Number of strangers' similarities that are kept: the highest ones.
 _MAX_EVENTS = 2**20
+# Largest number of points of a curve, spread on the logarithm of FPIR.
+_NUM_DET_POINTS = 25
 # The similarity of a probe with another identity.
 _EVENT = np.dtype([("probe", int), ("identity", int), ("similarity", float)])
 
@@ -199,6 +201,7 @@ class Identification:
         floor = np.partition(events["similarity"], -_MAX_EVENTS)[-_MAX_EVENTS]
         # Equal similarities are kept all together or not at all.
         found = [events[events["similarity"] > floor]]
+    self._floor = floor
     events = np.concatenate(found)
     return events[np.argsort(-events["similarity"], kind="stable")]
 
@@ -252,28 +255,53 @@ class Identification:
       size: Identities of the gallery, at least 1.
     """
     measured = min(size, self.largest_size)
-    values = self._events["similarity"]
-    below = _count_below(values, threshold, side="left")
-    events = self._events[: len(values) - below]
-    counts = np.bincount(events["probe"], minlength=len(self.classes))
-    whole = _accepted(self.num_classes - 1, measured)[counts] * self.weights
     less = _accepted(self.num_classes - 2, measured)
+    counts, changes = self._count_accepted(threshold, less)
+    whole = _accepted(self.num_classes - 1, measured)[counts] * self.weights
     # Leaves each class out in turn: its probes, and its identity for others.
     parts = less[np.minimum(counts, self.num_classes - 2)] * self.weights
-    reached = counts[events["probe"]]
-    change = less[np.minimum(reached, self.num_classes - 2)]
-    change -= less[reached - 1]
-    change *= self.weights[events["probe"]]
-    rest = (
-      parts.sum()
-      - np.bincount(self.classes, parts)
-      - np.bincount(events["identity"], change, minlength=self.num_classes)
-    )
+    rest = parts.sum() - np.bincount(self.classes, parts) - changes
     rate = self._rate(float(whole.sum()), rest)
     factor = size / measured
     value = min(rate.value * factor, 1.0)
     high = min(rate.high * factor, 1.0)
     return Rate(value, rate.low, high)
+
+  def _count_accepted(
+    self, threshold: float, rates: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Counts the identities that each probe of a stranger is accepted as.
+
+    Args:
+      threshold: Cosine similarity from which on a probe is accepted.
+      rates: Probability to be accepted by number of such identities.
+
+    Returns:
+      The counts, `[n]`, and the change of the rate by each identity if its
+      probes stay and it is left out, `[num_classes]`.
+    """
+
+    def change(counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+      with_all = rates[np.minimum(counts, self.num_classes - 2)]
+      return (with_all - rates[np.maximum(counts - 1, 0)]) * weights
+
+    if threshold > self._floor:
+      values = self._events["similarity"]
+      below = _count_below(values, threshold, side="left")
+      events = self._events[: len(values) - below]
+      counts = np.bincount(events["probe"], minlength=len(self.classes))
+      of_events = change(counts, self.weights)[events["probe"]]
+      return counts, np.bincount(
+        events["identity"], of_events, minlength=self.num_classes
+      )
+    # Some similarities from here on were not kept.
+    counts = np.zeros(len(self.classes), np.int64)
+    changes = np.zeros(self.num_classes)
+    for rows, best, _ in self.blocks():
+      accepted = best >= threshold
+      counts[rows] = accepted.sum(axis=1)
+      changes += change(counts[rows], self.weights[rows]) @ accepted
+    return counts, changes
 
   def false_negative_rates(self, uses: Sequence[Operation]) -> list[Rate]:
     """Measures FNIR: the share of enrolled people's probes that are not found.
@@ -308,15 +336,14 @@ class Identification:
     values = 1 - found.sum(axis=0)
     return list(map(self._rate, values.tolist(), rest.T))
 
-  def det(self, size: int, num_points: int = 25) -> list[DetPoint]:
+  def det(self, size: int) -> list[DetPoint]:
     """Measures FNIR(N, 1, T) over FPIR(N, T), from the highest T down.
 
     Args:
       size: Identities of the gallery, N, at most `largest_size`.
-      num_points: Largest number of points, spread on the logarithm of FPIR.
     """
     rates = self._rates(size)
-    wanted = np.geomspace(rates[0], rates[-1], num_points)
+    wanted = np.geomspace(rates[0], rates[-1], _NUM_DET_POINTS)
     chosen = np.unique(np.searchsorted(rates, wanted))
     similarities = self._events["similarity"]
     thresholds = np.unique(similarities[chosen])[::-1].tolist()

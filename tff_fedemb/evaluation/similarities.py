@@ -7,6 +7,8 @@ import dataclasses
 
 import numpy as np
 
+from tff_fedemb.evaluation import pairs
+
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
@@ -28,9 +30,7 @@ class Similarities:
         memory is some 10 n^2 bytes.
       labels: `[n]` class of each image.
     """
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    unit = embeddings / np.where(norms > 0, norms, 1.0)
-    unit = unit.astype(np.float32)
+    unit = pairs.normalize(embeddings).astype(np.float32)
     self._labels = labels
     self._cosines = np.clip(unit @ unit.T, -1.0, 1.0)
     # An image is not its own neighbour.

@@ -101,14 +101,21 @@ def hold_out(
       users are known, that share of users, with all their examples.
 
   Returns:
-    The remaining examples, and those held out, at least one.
+    The remaining examples, and those held out, at least one each.
+
+  Raises:
+    errors.FieldError: If there are not two examples or users to split.
   """
   units = examples.users
   if units is None:
     units = np.arange(len(examples.labels))
   units, numbers = np.unique(units, return_inverse=True)
   order = np.random.default_rng(0).permutation(len(units))
-  is_held = (order < max(1, round(share * len(units))))[numbers]
+  if len(units) < 2:
+    must = "be given with two or more examples, or users"
+    raise errors.FieldError("tuning_share", must, f"{len(units)} of them")
+  num_held = min(max(1, round(share * len(units))), len(units) - 1)
+  is_held = (order < num_held)[numbers]
   return examples.take(~is_held), examples.take(is_held)
 
 

@@ -32,6 +32,7 @@ with epy.lazy_imports():
   from tff_fedemb.plots import figures
   from tff_fedemb.plots import utility_plots
 
+_NUM_FITS = 5
 NOT_COVERED = (
   "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
   " same examples add up"
@@ -47,7 +48,7 @@ class SweepConfig(feature_settings.CommonConfig):
       differ from their defaults; defaults of None depend on size and noise [all
       that can protect the unit].
     epsilons: Epsilons to stay within; inf: no noise.
-    num_fits: Fits of a method and epsilon.
+    num_fits: Fits of a method and epsilon [5].
     seeds: Seeds of the noise, one for each fit, for repeatable experiments.
       Anyone who knows them can remove the noise [secret].
     output_png: File for the picture [none].
@@ -58,7 +59,7 @@ class SweepConfig(feature_settings.CommonConfig):
 
   methods: tuple[str, ...] | None = None
   epsilons: tuple[str, ...] = ("0.1", "0.5", "1", "2", "4", "8", "inf")
-  num_fits: int = config_lib.field(5, minimum=1)
+  num_fits: int | None = config_lib.field(None, minimum=1)
   seeds: tuple[str, ...] = ()
   output_png: str | None = None
 
@@ -67,6 +68,9 @@ class SweepConfig(feature_settings.CommonConfig):
     if self.seeds and self.users:
       must = "not be given with unit user"
       raise errors.FieldError("seeds", must, self.seeds)
+    if self.seeds and self.num_fits is not None:
+      must = "not be given with seeds, each of which is a fit"
+      raise errors.FieldError("num_fits", must, self.num_fits)
     if self.methods is None:
       object.__setattr__(self, "methods", tuple(self.method_names))
     # The properties check each epsilon and seed.
@@ -88,7 +92,7 @@ class SweepConfig(feature_settings.CommonConfig):
   def parsed_seeds(self) -> list[int] | list[None]:
     """Seed of each fit of a method and epsilon; `None` for secret noise."""
     if not self.seeds:
-      return [None] * self.num_fits
+      return [None] * (self.num_fits or _NUM_FITS)
     seeds = []
     for text in dict.fromkeys(self.seeds):
       seed = feature_settings.parse(text, int)

@@ -60,7 +60,6 @@ class Mechanism:
     )
 
 
-# Known only once the number of rounds is: the noise matrix depends on it.
 Schedule = strategy_lib.Schedule
 
 
@@ -150,6 +149,11 @@ class MechanismConfig(config.Config):
     """
     return self.noise_multiplier
 
+  @property
+  def secret_noise_multiplier(self) -> float:
+    """Noise multiplier of what nobody can draw again; 0 for a known seed."""
+    return self.noise_multiplier
+
   def create_strategy(
     self,
     schedule: Schedule,
@@ -236,6 +240,10 @@ class CorrelatedConfig(MechanismConfig):
   """
 
   noise_seed: int | None = None
+
+  @property
+  def secret_noise_multiplier(self) -> float:
+    return self.noise_multiplier if self.noise_seed is None else 0.0
 
   @staticmethod
   def next_noise(

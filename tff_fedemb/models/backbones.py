@@ -125,9 +125,10 @@ def freeze(
       backbone.
   """
   if backbone.layers[-1].name != EMBEDDING:
-    raise ValueError(
-      f"backbone {backbone.name} must have a last layer named {EMBEDDING!r},"
-      f" found {backbone.layers[-1].name!r}."
+    raise errors.FieldError(
+      "backbone",
+      f"have a last layer named {EMBEDDING!r}",
+      repr(backbone.layers[-1].name),
     )
   layers = tf.keras.layers
   normalizations = (

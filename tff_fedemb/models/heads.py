@@ -225,7 +225,7 @@ class ArcFaceHead(ScaledCosineHead):
   the angle everywhere.
 
   Attributes:
-    scale: Factor of the cosines; where it starts if it is learned.
+    scale: Factor of the cosines.
     margin: Angular margin in radians, less than pi / 2.
 
   Examples:

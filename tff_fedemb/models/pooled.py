@@ -87,7 +87,7 @@ def create_pooled(
   Raises:
     errors.FieldError: If the images are too small.
   """
-  _check_sides(image_shape, 2 ** len(convolutions))
+  _check_sides(image_shape, 1 if side else 2 ** len(convolutions))
   keras = tf.keras.layers
   layers = [
     *_resize(image_shape, side),

@@ -19,7 +19,8 @@ cases:
   normalisation, or stays as it is (`pretrained_normalization`).
 
 Kernels for images in colour are summed over the colours for grey images, which
-gives what the same images in three equal channels would.
+gives what the same images in three equal channels would; ResNet's, which
+subtract a mean colour, only nearly.
 """
 
 import collections
@@ -124,6 +125,13 @@ def load_pretrained(
       error,
     ) from error
   variables = layer_weights(backbone)
+  if len(variables) != len(backbone.weights):
+    raise errors.FieldError(
+      "pretrained_backbone",
+      f"not be given for backbone {backbone.name}, where a layer has several"
+      " weights of one name",
+      path,
+    )
   values = _match(backbone, variables, weights, os.fspath(path))
   # Only now, so that nothing has changed when anything failed.
   for name, value in values.items():
@@ -278,7 +286,6 @@ def _read_checkpoint(
   prefix: pathlib.Path, backbone: tf.keras.Model | None
 ) -> Weights:
   """Reads a TensorFlow checkpoint, also one in a SavedModel."""
-  del backbone  # Its names are in the file.
   reader = tf.train.load_checkpoint(os.fspath(prefix))
   keys = reader.get_variable_to_shape_map()
   names = {key: key for key in sorted(keys)}
@@ -303,6 +310,11 @@ def _read_checkpoint(
       is_weight = key.endswith(_KEY_END) and ".OPTIMIZER_SLOT" not in key
       if is_weight and not key.startswith(others):
         names[key] = attribute.full_name
+  elif backbone is not None:
+    # Sorted names are not the order of the layers.
+    last_parts = {"/".join(key.split("/")[-2:]) for key in keys}
+    if last_parts.isdisjoint(layer_weights(backbone)):
+      raise ValueError("has weights by name alone, none of this backbone's")
   weights: Weights = {}
   for key, name in names.items():
     _add(weights, name, reader.get_tensor(key))

@@ -38,7 +38,7 @@ class MinSeparation(participation.Participation):
 
   A pass has P = ceil(num_users / users_per_round) rounds. The users are spread
   evenly: over the rounds of a pass, over the virtual clients of a round. A
-  round has at most `users_per_round` users, a virtual client at most
+  round has at most `users_per_round` users, a virtual client about
   `users_per_client`.
 
   Virtual clients are regrouped at random in every pass.

@@ -70,7 +70,12 @@ class RecordedRound:
     Args:
       number: Number of the round.
       clients: Integer slots of the users of each virtual client, in any order.
+
+    Raises:
+      ValueError: If a virtual client has no user.
     """
+    if not all(map(len, clients)):
+      raise ValueError("A virtual client must have a user, found none in one.")
     slots = np.concatenate(
       [np.empty(0, np.int64), *clients], dtype=np.int64, casting="same_kind"
     )

@@ -48,7 +48,8 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
   A pass has ceil(num_users / users_per_round) rounds. Each user joins one of
   them, anew for every pass and independently of the others, so that cohorts
   vary. Their mean, num_users / rounds of a pass, replaces `users_per_round`,
-  which is at most a little larger. Virtual clients are made as by `poisson`.
+  which may be up to twice as large where a pass has few rounds of a block.
+  Virtual clients are made as by `poisson`.
   With a period, users are in blocks as in `cyclic_poisson`: a block has every
   period-th round, and a user is in one of its rounds of a pass.
 

@@ -189,13 +189,16 @@ class ClientFile:
       "clip_norm": self.clip_norm,
       "batch_size": self.config.batch_size,
       "local_epochs": self.config.epochs,
+      "head_warmup_steps": self.warm_up_steps,
       "head": {
         "kind": heads.HEADS.name_of(self.head),
         **self.head.to_json(),
         "shapes": head_shapes,
       },
       "may_be_sent": {k: list(v) for k, v in self.delta_shapes.items()},
-      "must_stay": "images, labels, order, head, loss_sum and num_correct",
+      "must_stay": (
+        "images, labels, order, warm_up, head, loss_sum and num_correct"
+      ),
     }
 
   def _embed(

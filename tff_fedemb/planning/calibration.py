@@ -235,12 +235,13 @@ class _Search:
       return int(_SMALLEST_NOISE * _NOISE_UNITS), int(high * _NOISE_UNITS)
     claim = self.plan.participation
     users = claim.users_per_round
-    # Each round draws from one of so many blocks of users.
-    blocks = (claim.min_separation or 1) if claim.is_sampled else 1
+    # Each round draws from one of so many blocks of users. Bins are none: they
+    # follow from the cohort.
+    blocks = (claim.min_separation or 1) if claim.field_of_bands else 1
     if self.solve_for == "num_users":
-      first = math.ceil(users)
+      first = math.ceil(users) * blocks
       if claim.is_sampled:
-        return first * blocks, _MAX_NUM_USERS
+        return first, _MAX_NUM_USERS
       # With so many, nobody takes part twice: a longer pass changes nothing.
       enough = math.floor((self.plan.rounds - 1) * users) + 1
       return first, max(enough, first)

@@ -165,6 +165,10 @@ def extrapolate_ledger(
   """
   noise = simulated.noise
   larger = _enlarge(simulated.participation, num_users, cohort_factor)
+  # Rounds may get fewer users than they are asked to have.
+  cohort_factor = (
+    larger.users_per_round / simulated.participation.users_per_round
+  )
   larger_noise_multiplier = cohort_factor * noise.multiplier
   round_sum = simulated.round_sum
   if round_sum is not None:

@@ -113,7 +113,8 @@ def _create_plan(
     if mechanism.strategy_class.is_banded:
       participation = participation.for_bands(size)
   by_tightness = ("gaussian", "monte_carlo", "allocation", "pld")
-  usable = [each for each in by_tightness if each in participation.accountants]
+  known = (*participation.accountants, *participation.further_accountants)
+  usable = [each for each in by_tightness if each in known]
   if not usable:
     raise errors.FieldError(
       "participation",

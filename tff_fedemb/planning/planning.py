@@ -117,7 +117,8 @@ class Plan(config.Config):
   @property
   def noise(self) -> composition.Noise:
     """The noise that every round adds to its sum."""
-    return composition.Noise(self.noise_multiplier, self.strategy)
+    multiplier = self.mechanism.secret_noise_multiplier
+    return composition.Noise(multiplier, self.strategy)
 
   @property
   def family(self) -> tuple[str, str]:
@@ -186,17 +187,18 @@ class Plan(config.Config):
       value: Its value. The noise is in proportion to the cohort; the separation
         follows from the number of users and the cohort.
     """
-    claim = self.participation
-    noise = value
+    claim, noise = self.participation, value
     if name != "noise_multiplier":
       sizes: dict[str, Any] = {
         "num_users": claim.num_users,
         "users_per_round": claim.users_per_round,
         name: value,
       }
-      growth = sizes["users_per_round"] / claim.users_per_round
-      noise = self.noise_multiplier * growth
       claim = claim.resized(**sizes)
+      noise = self.noise_multiplier
+      if name == "users_per_round":
+        # Rounds may get fewer users than they are asked to have.
+        noise *= claim.users_per_round / self.participation.users_per_round
     mechanism = dataclasses.replace(
       self.mechanism, noise_multiplier=float(noise)
     )
@@ -310,7 +312,9 @@ def epsilon(
 ) -> float:
   """Returns the epsilon of one user for a whole training.
 
-  Command `account epsilon` and the ledger of a run compute the same.
+  Command `account epsilon` and the ledger of a run compute the same, but for a
+  `min_separation` below the rounds of a pass: a run also counts its passes,
+  which may be fewer rounds of a user than the separation allows.
 
     fe.epsilon(
       fe.Gaussian(noise_multiplier=1.0),
@@ -357,7 +361,7 @@ def epsilon(
     mechanism,
     claim,
     rounds,
-    delta or default_delta(num_users),
+    default_delta(num_users) if delta is None else delta,
     num_parameters=num_parameters,
     workload=workload,
   )

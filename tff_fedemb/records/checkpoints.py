@@ -54,7 +54,13 @@ class Checkpoints:
     for leftover in self._directory.glob(f"{_PREFIX}*_temp*"):
       shutil.rmtree(leftover, ignore_errors=True)
 
-  def save(self, program_state: Any, rounds_done: int) -> None:
+  def save(
+    self,
+    program_state: Any,
+    rounds_done: int,
+    *,
+    first: Callable[[], None] = lambda: None,
+  ) -> None:
     """Saves a checkpoint, unless there is one of so many rounds.
 
     If the disk is full, old checkpoints but the newest are removed to make
@@ -63,15 +69,18 @@ class Checkpoints:
     Args:
       program_state: Everything that the next round depends on, nested arrays.
       rounds_done: Number of finished rounds.
+      first: Writes what belongs to the checkpoint and has to be there first.
 
     Raises:
       errors.StorageError: If there is no room even so.
     """
     old = sorted(storage.wait_for(self._manager.get_versions()) or [])
-    while rounds_done not in old:
+    while True:
       try:
-        with storage.writing(self._directory):
-          storage.wait_for(self._manager.save(program_state, rounds_done))
+        first()
+        if rounds_done not in old:
+          with storage.writing(self._directory):
+            storage.wait_for(self._manager.save(program_state, rounds_done))
         return
       except errors.StorageError:
         self._remove_leftovers()

@@ -161,7 +161,13 @@ def _read(path: pathlib.Path) -> Best:
       arrays = dict(file)
     number = int(arrays["round"])
     recall = float(arrays["recall"])
-  except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+  except (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    zipfile.BadZipFile,
+  ) as error:
     raise run_directory.damaged(path, error) from error
   weights = tff.learning.models.ModelWeights(
     trainable=_arrays_of(arrays, "trainable"),

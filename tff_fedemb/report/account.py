@@ -230,7 +230,10 @@ def _rounds_told(
   for number in run_directory.checkpointed_rounds(path):
     yield f"{run_directory.CHECKPOINTS}/round_{number}", number
   if (path / _METRICS).exists():
-    rows = pd.read_csv(path / _METRICS, usecols=["round_num"])
+    try:
+      rows = pd.read_csv(path / _METRICS, usecols=["round_num"])
+    except (OSError, ValueError) as error:
+      raise run_directory.damaged(path / _METRICS, error) from error
     yield _METRICS, max(rows.round_num, default=0)
   if (path / run_directory.SUMMARY).exists():
     yield run_directory.SUMMARY, chain.planned.rounds

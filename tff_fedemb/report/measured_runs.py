@@ -159,10 +159,12 @@ def _list_paths(patterns: Iterable[str]) -> list[pathlib.Path]:
 
   A pattern that matches nothing counts as a path.
   """
-  paths: set[pathlib.Path] = set()
+  # A run may be named in several ways.
+  paths: dict[pathlib.Path, pathlib.Path] = {}
   for pattern in patterns:
-    paths.update(map(pathlib.Path, glob.glob(pattern) or [pattern]))
-  return sorted(paths)
+    for path in map(pathlib.Path, glob.glob(pattern) or [pattern]):
+      paths.setdefault(path.resolve(), path)
+  return sorted(paths.values())
 
 
 def _create_row(path: pathlib.Path) -> dict[str, Any]:

@@ -188,7 +188,9 @@ def _prepare_accounting(
   claim = plans[0].participation
   rounds = config.rounds
   tighter = _tighter(claim)
-  populations = _populations(claim, _NUM_POINTS[tighter])
+  populations = _populations(
+    claim, config.users_per_round, _NUM_POINTS[tighter]
+  )
   places = {
     "users": [(n, config.claim(n), rounds) for n in populations],
     "rounds": [(n, claim, n) for n in _round_numbers(claim, rounds)],
@@ -218,18 +220,21 @@ def _prepare_accounting(
 
 
 def _populations(
-  claim: participation_lib.Participation, num_points: int
+  claim: participation_lib.Participation,
+  users_per_round: float,
+  num_points: int,
 ) -> list[int]:
   """Returns numbers of users, `num_users` among them.
 
-  They are even on a logarithmic axis, from a hundredth to ten times the number.
+  They are even on a logarithmic axis, from a hundredth to ten times the number,
+  and have room for the users of a round that were asked for.
   """
   num_users = claim.num_users
   # Each round draws from one of this many blocks of users.
   blocks = 1
   if claim.is_sampled:
     blocks = claim.min_separation or 1
-  low = max(math.ceil(claim.users_per_round * blocks), num_users // 100)
+  low = max(math.ceil(users_per_round * blocks), num_users // 100)
   grid = np.geomspace(low, 10 * num_users, num_points)
   numbers = {int(number) for number in grid[1:-1]}
   return sorted(numbers | {low, num_users, 10 * num_users})
@@ -365,7 +370,8 @@ def _prepare_measured(runs: pd.DataFrame) -> _Plot:
   def other_users(run: Any) -> dict[float, dict[str, Any]]:
     options: dict[float, dict[str, Any]] = {}
     claim = run.ledger.participation
-    for num_users in _populations(claim, _NUM_MEASURED_POINTS):
+    users = claim.users_per_round
+    for num_users in _populations(claim, users, _NUM_MEASURED_POINTS):
       delta = planning.default_delta(num_users)
       options[num_users] = {
         "num_users": num_users,

@@ -59,7 +59,7 @@ class TrainingConfig(config_lib.Config):
     keep: Model that is handed over: the last one, or the best of those
       evaluated by mean recall on the validation images, the start among them
       [best where these are of users who do not train or nobody is protected,
-      else last].
+      and are not those for test; else last].
     export_average: Model that is evaluated and handed over is an exponential
       average of the models of all rounds, in which the past has this share
       after each round, 0.9 for example; `keep` is last then [no average].
@@ -400,10 +400,14 @@ class TrainingLoop:
 
   def _save(self) -> None:
     """Saves a checkpoint, after its digest is in the chain."""
-    self.chain.record_state(self.state.rounds_done, self._recorded())
-    if self.kept is not None:
-      self.kept.save(self.state.rounds_done)
-    self._checkpoints.save(self._program_state(), self.state.rounds_done)
+    rounds_done = self.state.rounds_done
+    self.chain.record_state(rounds_done, self._recorded())
+
+    def save_kept() -> None:
+      if self.kept is not None:
+        self.kept.save(rounds_done)
+
+    self._checkpoints.save(self._program_state(), rounds_done, first=save_kept)
 
 
 def _text(value: Any) -> str:

@@ -123,6 +123,13 @@ class RuntimeConfig(config_lib.Config):
 
   def __post_init__(self):
     super().__post_init__()
+    gpus = self.ray_worker_gpus
+    if gpus != (round(gpus, 4) if gpus < 1 else int(gpus)):
+      raise errors.FieldError(
+        "ray_worker_gpus",
+        "be a whole number, or less than 1 with at most four decimals",
+        gpus,
+      )
     for spec in config_lib.specs(type(self)):
       taken_by: Iterable[str] = _TAKEN_BY.get(spec.name, RUNTIMES)
       if spec.name.startswith("ray_"):

@@ -123,8 +123,12 @@ class Demo:
     if self._index is not None:
       images = self._index.images
       num_classes = images["name"].nunique()
+      of_gallery = config
+      if config.cohort is not None:
+        # A threshold that is given is then one for pairs.
+        of_gallery = dataclasses.replace(config, threshold=None)
       self._rule = match_rules.find(
-        config, self._model, num_classes, len(images)
+        of_gallery, self._model, num_classes, len(images)
       )
 
   def about(self) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def export(
   run_dir: str | os.PathLike[str],
   output_dir: str | os.PathLike[str],
   *,
-  task: task_lib.Task | None = None,
+  task: task_lib.TaskSource | task_lib.Task | None = None,
   **options: Any,
 ) -> None:
   """Converts a run's model, or its clients' training, for phones.
@@ -108,7 +108,8 @@ def export(
   Args:
     run_dir: Directory of the run.
     output_dir: Directory for the files.
-    task: The run's task, if its data live in this program.
+    task: The run's task, if its data live in this program. The difference in
+      recall is measured on it, unless there is an `image_folder`.
     **options: Other fields of `ExportConfig`, for example formats.
 
   Raises:
@@ -122,6 +123,8 @@ def export(
   run_dir = os.fspath(run_dir)
   output_dir = os.fspath(output_dir)
   config = ExportConfig(run_dir=run_dir, output_dir=output_dir, **options)
+  if isinstance(task, task_lib.TaskSource):
+    task = task.create()
   execute(config, task)
 
 
@@ -148,10 +151,14 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
   if onnx_files.FORMAT in formats:
     onnx_files.import_module("tf2onnx", "formats")
   model = saved_models.load(config.model_path)
-  source = None
+  source, on_training_users = None, None
   if config.image_folder or config.task:
     source = config.open(config.split, model.image_shape)
-  _export(config, model, _prepare(config, formats), source)
+  elif task is not None:
+    source = image_sources.open_split(task, config.split)
+    on_training_users = task.evaluation_on_training_users
+  paths = _prepare(config, formats)
+  _export(config, model, paths, source, on_training_users)
   for warning in source.warnings if source else ():
     _say(f"warning: {warning}")
 

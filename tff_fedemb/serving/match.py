@@ -80,6 +80,13 @@ class MatchConfig(match_rules.RuleConfig):
     if self.sync and not (self.index and self.gallery):
       must = "be given with both index and gallery"
       raise errors.FieldError("sync", must, "one of them")
+    if self.cohort and self.threshold is not None:
+      must = "not be given with cohort"
+      raise errors.FieldError("threshold", must, self.threshold)
+    others = {*map(os.path.realpath, filter(None, [self.gallery, self.query]))}
+    if self.cohort and os.path.realpath(self.cohort) in others:
+      must = "be people who are neither in the gallery nor among the queries"
+      raise errors.FieldError("cohort", must, self.cohort)
     if self.query or self.output_csv or not self.index:
       for name in ("query", "output_csv"):
         if not getattr(self, name):
@@ -95,10 +102,13 @@ def execute(config: MatchConfig) -> None:
   Raises:
     errors.FieldError: If a setting does not suit the model, the gallery or the
       files; nothing is written.
-    errors.DataError: If an image cannot be used; nothing is written.
+    errors.DataError: If an image cannot be used. No result is written then; the
+      index may have been, if the image is a query.
   """
   output_files.check(
-    {"output_csv": config.output_csv}, overwrite=config.overwrite
+    {"output_csv": config.output_csv},
+    overwrite=config.overwrite,
+    inputs={"index": [config.index] if config.index else []},
   )
   if not config.index or not (config.gallery or config.remove):
     _execute(config)
@@ -132,6 +142,12 @@ def _execute(config: MatchConfig) -> None:
     if known.empty:
       raise errors.FieldError("index", "have an image left", "none")
     rule = match_rules.find(config, model, known.nunique(), len(known))
+    queries = image_sources.open_unlabelled(
+      config.query,
+      model.image_shape,
+      on_bad_example=config.on_bad_example,
+      name="query",
+    )
   num_before = len(index.images)
   if gallery is not None and len(added):
     index.embed(model, gallery, added)
@@ -140,7 +156,7 @@ def _execute(config: MatchConfig) -> None:
     num_added = len(index.images) - num_before
     warnings += _update(config, index, changes, num_added, num_removed)
   if rule is not None:
-    warnings += _match_all(config, model, index, rule)
+    warnings += _match_all(config, model, index, rule, queries)
   for warning in warnings:
     progress_lib.say(f"warning: {warning}")
   if rule is not None:
@@ -209,15 +225,10 @@ def _match_all(
   model: saved_models.Model,
   index: gallery_index.GalleryIndex,
   rule: match_rules.Rule,
+  source: image_sources.ImageSource,
 ) -> tuple[str, ...]:
   """Matches the queries, writes and prints the result; returns warnings."""
   root = str(config.query)
-  source = image_sources.open_unlabelled(
-    root,
-    model.image_shape,
-    on_bad_example=config.on_bad_example,
-    name="query",
-  )
   embeddings, rows = image_sources.embed_rows(model, source, source.labels)
   queries = pairs.normalize(embeddings)
   paths = [source.paths[row] for row in rows]

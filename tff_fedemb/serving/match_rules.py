@@ -63,9 +63,6 @@ class RuleConfig(config_lib.Config):
     for name in ("fpir_certainty", "cohort"):
       if getattr(self, name) is not None and self.fpir is None:
         raise errors.FieldError("fpir", f"be given with {name}", "none")
-    if self.cohort and self.threshold is not None:
-      must = "not be given with cohort"
-      raise errors.FieldError("threshold", must, self.threshold)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +175,7 @@ def _measure_cohort(
   cohort = cohorts.Cohort(embeddings, labels)
   curve = gallery_thresholds.measure(embeddings, labels, normalized=True)
   if curve is None:
-    must = "have 3 classes of two images or more"
+    must = "have 3 classes of two images or more that the model tells apart"
     raise errors.FieldError("cohort", must, config.cohort)
   return cohort, curve
 

@@ -137,7 +137,7 @@ def load(
   suffix = pathlib.Path(path).suffix
   if suffix in CONVERTED:
     if any(options.values()):
-      must = f"be no {suffix} file with layer or preprocess"
+      must = f"be no {suffix} file with layer, image_size or preprocess"
       raise errors.FieldError("saved_model", must, path)
     return _load_converted(path, load_again)
   must = "be the directory of a SavedModel, or a Keras file"

@@ -52,7 +52,7 @@ class ArrayTask(task_lib.TaskSource):
     users: User of each image, `[n]`: strings, integers or dates, none missing.
     test: Images and labels to evaluate on.
     validation: The same, for evaluations during training; without, those of
-      `test`, by which nothing may then be chosen.
+      `test`, by which nothing is then chosen unless `keep` asks for it.
     held_out_users: Whether no image to evaluate on is of one of the users;
       only then does the guarantee cover what an evaluation tells.
     name: Name of the task.
@@ -127,6 +127,10 @@ class ArrayTask(task_lib.TaskSource):
     """Number of different users."""
     return len(np.unique(self.users))
 
+  @property
+  def num_train_users(self) -> int:
+    return self.num_users
+
   def create(self) -> task_lib.Task:
     """Creates the task, whose users are numbers in the order of their names."""
     users, slots = np.unique(self.users, return_inverse=True)
@@ -136,6 +140,12 @@ class ArrayTask(task_lib.TaskSource):
     shape = self.images.shape[1:]
     held_out = self._held_out
     counts = {name: len(labels) for name, (_, labels) in held_out.items()}
+    split = (
+      f"{counts['validation']:,} images for validation and"
+      f" {counts['test']:,} for test"
+    )
+    if self.validation is None:
+      split = f"{counts['test']:,} images for test, and for validation too"
     pairs = np.unique(np.stack([slots, labels]), axis=1)
     held_out_classes = np.concatenate([y for _, y in held_out.values()])
 
@@ -159,14 +169,12 @@ class ArrayTask(task_lib.TaskSource):
       image_shape=shape,
       num_train_classes=len(classes),
       load_images=load_images,
-      split_description=(
-        f"{counts['validation']:,} images for validation and"
-        f" {counts['test']:,} for test"
-      ),
+      split_description=split,
       default_backbone=_BACKBONES[len(shape)],
       one_class_per_user=pairs.shape[1] == len(users),
       evaluation_on_training_users=not self.held_out_users,
       held_out_classes_are_new=not np.isin(held_out_classes, classes).any(),
+      validates_on_test=self.validation is None,
       count_images={"train": len(self.labels), **counts}.__getitem__,
     )
 

@@ -56,7 +56,7 @@ class DeploymentConfig(config_lib.Config):
       private rests on it.
   """
 
-  deployment: str | None = None
+  deployment: str | None = config_lib.field(None, path=True)
   deployment_seed: int = config_lib.field(0, minimum=0, maximum=2**63 - 1)
 
 

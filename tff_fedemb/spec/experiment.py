@@ -180,7 +180,7 @@ class Experiment:
     """
     config, claim = self.spec.deployment, self.participation
     local, task = self.spec.algorithm.local, self.task
-    # With equal work every device takes the time of the most.
+    # Without a limit the mean stands for it, so that uneven data take longer.
     images: float = local.max_examples_per_client
     if not images:
       images = task.count_images("train") / len(task.train_users)
@@ -193,7 +193,7 @@ class Experiment:
       simulation_lib.WorkOfRound(
         bytes_down=trainable + others,
         bytes_up=trainable,
-        examples=local.epochs * images + warmup,
+        examples=local.epochs * images * local.classes_per_label + warmup,
       ),
       report_goal=claim.clients_per_round,
       min_separation=claim.min_separation,
@@ -344,6 +344,13 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
         f"be {allowed} for task {task.name}, whose examples are no images",
         value,
       )
+  height, width = (*task.image_shape, 0)[:2]
+  if local.turned_classes and height != width:
+    raise errors.FieldError(
+      "turned_classes",
+      "be false for images that are not square",
+      f"{height}x{width}",
+    )
   experiment = resolve_cost(spec, len(task.train_users))
   experiment = dataclasses.replace(experiment, task=task)
   # A backbone that does not fit is refused before the process is built.
@@ -414,6 +421,8 @@ def _create_participation(
 ) -> participation_lib.Participation:
   """The participation that is asked for, settled for so many users."""
   asked, goal = spec.participation, spec.participation.clients_per_round
+  if asked.users_are != "expected":
+    checks.check_integer("users_per_round", asked.users_per_round, minimum=1)
   if spec.deployment.deployment is not None:
     deployed = deployment.load(spec.deployment.deployment)
     server = deployed.server
@@ -424,8 +433,14 @@ def _create_participation(
       goal,
       users_per_client=asked.users_per_client,
       min_separation=min_separation or part_of_pass,
-      max_participations=server.max_participations,
+      max_participations=asked.max_participations or server.max_participations,
       equal_work=deployed.compute.equal_work,
+    )
+  if asked.max_participations is not None:
+    raise errors.FieldError(
+      "max_participations",
+      "not be given for a run whose server draws the users: it draws them anew",
+      asked.max_participations,
     )
   users = goal * asked.users_per_client
   if users > num_users:

@@ -25,6 +25,7 @@ from tff_fedemb.algorithms import algorithm as algorithm_lib
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.deployment import deployment as deployments
 from tff_fedemb.mechanisms import gaussian
 from tff_fedemb.mechanisms import mechanism as mechanism_lib
 from tff_fedemb.mechanisms import registry as aggregators
@@ -96,10 +97,7 @@ class ExtrapolationConfig(config.Config):
   def __post_init__(self):
     super().__post_init__()
     num_users, delta = self.extrapolated_num_users, self.extrapolated_delta
-    if num_users and delta is None:
-      delta = planning.default_delta(num_users)
-      object.__setattr__(self, "extrapolated_delta", delta)
-    if num_users and delta > 1.0 / num_users:
+    if num_users and delta is not None and delta > 1.0 / num_users:
       raise errors.FieldError(
         "extrapolated_delta",
         f"be at most 1 / extrapolated_num_users = {1.0 / num_users:g}",
@@ -122,11 +120,14 @@ class ExtrapolationConfig(config.Config):
     """
     if not self.extrapolated_num_users or not simulated.noise.multiplier:
       return None
+    delta = self.extrapolated_delta
+    if delta is None:
+      delta = planning.default_delta(self.extrapolated_num_users)
     return extrapolation_lib.extrapolate_ledger(
       simulated,
       num_users=self.extrapolated_num_users,
       cohort_factor=self.cohort_factor,
-      delta=self.extrapolated_delta,
+      delta=delta,
     )
 
 
@@ -201,7 +202,9 @@ class RunSpec(loop.TrainingConfig):
   seed: int = config.field(0, minimum=0, maximum=2**32 - 1)
   sampling_seed: int | None = config.field(None, minimum=0, maximum=2**63 - 1)
   evaluation: Evaluation = config.part(Evaluation())
-  extrapolation: ExtrapolationConfig = config.part(ExtrapolationConfig())
+  extrapolation: ExtrapolationConfig = config.part(
+    ExtrapolationConfig(), decides=False
+  )
   deployment: deployment_lib.DeploymentConfig = config.part(
     deployment_lib.DeploymentConfig()
   )
@@ -287,7 +290,8 @@ class RunSpec(loop.TrainingConfig):
     """Returns the spec with absolute paths, for any working directory."""
     changes = {}
     for names, field, value in config.walk(self):
-      if field.path and value is not None:
+      is_preset = field.name == "deployment" and value in deployments.PRESETS
+      if field.path and value is not None and not is_preset:
         changes[names] = os.path.abspath(value)
     return config.replace(self, changes)
 

@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.models import starts
+from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.spec import deployment
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 
@@ -136,6 +139,8 @@ def _choose_cohort(
   if alone:
     fewest, why_users = 2, "each user has one class, and a client needs several"
   of_client = max(min(_USERS_PER_CLIENT[alone], num_users // 4), fewest)
+  if given.get("deployment") is not None:
+    of_client, why_users = 1, "a device reports by itself"
   per_client = settle("users_per_client", of_client, why_users)
   all_clients = max(num_users // per_client, 1)
   share_of_users = num_users // (_SHARE_OF_USERS * per_client)
@@ -211,6 +216,24 @@ def _count_users(
   return users
 
 
+def _begin(
+  task: task_lib.TaskSource, given: Mapping[str, Any]
+) -> spec_lib.RunSpec:
+  """A spec that the given settings can be put into, one after the other."""
+  name, deployed = given.get("algorithm"), given.get("deployment")
+  if name in algorithms.ALGORITHMS:
+    algorithm = algorithms.ALGORITHMS[name]
+    if not algorithm.is_private:
+      return spec_lib.RunSpec(task=task, algorithm=algorithm())
+  drawn = fixed_size.FixedSize if deployed is None else check_ins.CheckIns
+  return spec_lib.RunSpec(
+    task=task,
+    participation=drawn(users_per_round=1),
+    mechanism=aggregators.AGGREGATORS[aggregators.DEFAULT](),
+    deployment=deployment.DeploymentConfig(deployment=deployed),
+  )
+
+
 def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
   """Suggests the settings of a run, as programs do for photos.
 
@@ -241,12 +264,7 @@ def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
     >>> spec.rounds, spec.participation.users_per_client
     (5, 2)
   """
-  spec = spec_lib.RunSpec(
-    task=task,
-    participation=fixed_size.FixedSize(users_per_round=1),
-    mechanism=aggregators.AGGREGATORS[aggregators.DEFAULT](),
-  )
-  spec, created = apply(spec, given), task.create()
+  spec, created = apply(_begin(task, given), given), task.create()
   if not created.has_images:
     raise errors.FieldError(
       "task",

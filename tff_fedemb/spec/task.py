@@ -66,6 +66,8 @@ class Task:
       where others are for validation, are of the users who train, so that
       evaluations are outside the guarantee; true unless the task knows better.
     held_out_classes_are_new: Whether no training image is of a held-out class.
+    validates_on_test: Whether the images for validation are those for test, so
+      that a run chooses nothing by them unless it is asked to.
     decode_images: Maps encoded images, string `[b]`, to uint8 `[b, height,
       width, channels]`, in TensorFlow operations only; `None` if the client
       data sets hold images as they are.
@@ -98,6 +100,7 @@ class Task:
   one_class_per_user: bool = False
   evaluation_on_training_users: bool = True
   held_out_classes_are_new: bool = True
+  validates_on_test: bool = False
   decode_images: encoded_images.ImageDecoder | None = None
   bad_examples: bad_examples_lib.BadExamples = dataclasses.field(
     default_factory=bad_examples_lib.BadExamples
@@ -183,6 +186,7 @@ class Task:
       load_images=load_images,
       count_images=count_images,
       selection_users=selection_users,
+      validates_on_test=False,
       split_description=(
         f"{self.split_description}; instead, for validation: images of {users}"
       ),
@@ -277,7 +281,7 @@ class TaskSource(config.Config, abc.ABC):
   chooses_settings: ClassVar[bool] = False
 
   @property
-  def num_users(self) -> int | None:
+  def num_train_users(self) -> int | None:
     """Number of users who train, if it is known before the data are read."""
     return None
 

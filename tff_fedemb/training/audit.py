@@ -9,6 +9,7 @@ slots.
 """
 
 import dataclasses
+import os
 import secrets
 from typing import Any
 
@@ -258,7 +259,8 @@ def audit(
   checks.check_not_forked()
   task = task or spec.task.create()
   with output_files.directory(config.output_dir) as directory:
-    pass
+    outputs = {"output_dir": os.fspath(directory / "audit.json")}
+    output_files.check(outputs, overwrite=True)
   ledger, points = _Audit(config, spec, task).train()
   result = _summarize(ledger, points, config.significance)
   output_files.json_writer(result)(directory / "audit.json")

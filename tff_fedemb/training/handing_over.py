@@ -24,7 +24,7 @@ def keeps_best(experiment: experiment_lib.Experiment) -> bool:
   has_noise = bool(experiment.mechanism.config.noise_multiplier)
   is_free = experiment.task.validates_on_others or not has_noise
   if asked is None:
-    return is_free
+    return is_free and not experiment.task.validates_on_test
   if asked == kept_model.BEST and not is_free:
     raise errors.FieldError(
       "keep",

@@ -45,7 +45,7 @@ class Start:
 
   Attributes:
     weights: Weights of the backbone, in Keras' order; `None` for a run that
-      goes on from a checkpoint, which has them.
+      goes on from a checkpoint and needs them no more.
     record: JSON values by name: the file, a digest of its weights and, once
       there is one, their evaluation.
   """
@@ -55,7 +55,11 @@ class Start:
 
 
 def load_start(
-  create_backbone: Callable[[], tf.keras.Model], path: str | None, run_dir: str
+  create_backbone: Callable[[], tf.keras.Model],
+  path: str | None,
+  run_dir: str,
+  *,
+  is_needed: bool,
 ) -> Start | None:
   """Loads what a run starts from, before anything of it is written.
 
@@ -63,6 +67,8 @@ def load_start(
     create_backbone: Makes a backbone.
     path: A SavedModel or Keras weights; `None` for random ones.
     run_dir: The run's directory, which need not be there.
+    is_needed: Whether a run that goes on from a checkpoint needs the start too,
+      as for models between it and those of the rounds.
 
   Returns:
     The start; `None` if weights are random.
@@ -75,7 +81,8 @@ def load_start(
     return None
   root = pathlib.Path(run_dir)
   record = run_directory.read_json(root / RECORD)
-  if record and run_directory.checkpointed_rounds(root):
+  has_begun = record and run_directory.checkpointed_rounds(root)
+  if has_begun and not is_needed:
     return Start(None, record)
   # A backbone of its own: one made before the process would be disowned.
   backbone = create_backbone()
@@ -104,13 +111,10 @@ def load_start(
 
 def start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
   """Returns a function that puts a backbone's weights into a model's."""
-  weights = backbone.get_weights()
 
   def start_from_backbone(
     model_weights: tff.learning.models.ModelWeights,
   ) -> tff.learning.models.ModelWeights:
-    # Evaluations may have changed them in between.
-    backbone.set_weights(weights)
     start = tff.learning.models.ModelWeights.from_model(backbone)
     start = start.convert_variables_to_arrays()
     head = tuple(model_weights.trainable)[len(start.trainable) :]

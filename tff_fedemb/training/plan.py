@@ -120,8 +120,9 @@ def plan(
     0.78
   """
   checks.check_not_forked()
-  if not measure and task is None and spec.task.num_users is not None:
-    experiment = experiment_lib.resolve_cost(spec, spec.task.num_users)
+  num_users = spec.task.num_train_users
+  if not measure and task is None and num_users is not None:
+    experiment = experiment_lib.resolve_cost(spec, num_users)
     lines = list(_tell_privacy(experiment))
   else:
     experiment = experiment_lib.resolve(spec, task or spec.task.create())
@@ -231,6 +232,9 @@ def _epsilon(
       num_users=math.ceil(growth * participation.num_users),
       users_per_round=math.floor(growth * participation.users_per_round),
     )
+    # The noise on the mean stays, also where rounds get fewer users.
+    cohort = growth * own.participation.users_per_round
+    noise_multiplier *= participation.users_per_round / cohort
     # A user who gives it means it; any other is to be below 1 / num_users.
     delta = min(delta, planning.default_delta(participation.num_users))
   if round_sum is not None:
@@ -303,10 +307,12 @@ def _find_growth(experiment: experiment_lib.Experiment) -> tuple[float, float]:
     return _epsilon(experiment, growth * own, growth=growth)
 
   def excess(log_growth: float) -> float:
-    return math.log(epsilon_at(log_growth) / _TARGET_EPSILON)
+    # So much noise may leave an epsilon of 0.
+    return math.log(max(epsilon_at(log_growth), 1e-9) / _TARGET_EPSILON)
 
-  if excess(0.0) <= 0:
-    return epsilon_at(0.0), 1.0
+  epsilon = epsilon_at(0.0)
+  if epsilon <= _TARGET_EPSILON:
+    return epsilon, 1.0
   # A noise multiplier of 2 is enough for most; the loop goes on if it is not.
   high = math.log(2 / own) if own < 1 else 1.0
   while excess(high) > 0:

@@ -104,7 +104,10 @@ class Run:
     watch.end("held_out_images")
     tf.keras.utils.set_random_seed(spec.seed)
     self._start = models.load_start(
-      experiment.create_backbone, spec.pretrained_backbone, run_dir
+      experiment.create_backbone,
+      spec.pretrained_backbone,
+      run_dir,
+      is_needed=spec.export_start_share > 0,
     )
     models.check_export(export_backbone, run_dir)
     self.directory = open_directory(spec, run_dir)

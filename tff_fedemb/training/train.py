@@ -95,6 +95,8 @@ def train(
     if os.path.exists(os.path.join(run_dir, run_directory.SUMMARY)):
       with contextlib.closing(run_lib.open_directory(spec, run_dir)):
         account.open_chain(run_dir)
+        if export_backbone is not None and not os.path.exists(export_backbone):
+          models.check_export(export_backbone, run_dir)
         summary = f"{run_dir}/{run_directory.SUMMARY}"
         progress.say(f"This run is complete; see {summary}.")
         report_page.restore_release(run_dir)

@@ -161,7 +161,9 @@ class TuningRun:
     resolved = experiment.resolve(self._spec, self._task)
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
     self._directory = run_directory.RunDirectory(
-      config.run_dir, self._describe()
+      config.run_dir,
+      self._describe(),
+      varying={("trials", *x) for x in spec_lib.varying(self._spec)},
     )
     self._path = self._directory.path
     try:
