@@ -12,6 +12,7 @@ import pytest
 from binaries import config_flags
 from tests.binaries import programs
 import tff_fedemb
+from tff_fedemb.spec import experiment
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = [
@@ -112,6 +113,33 @@ def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
       with monkeypatch.context() as whole:
         whole.setattr(config_flags.Parser, "parse", parse)
         programs.read_spec(program, *words)
+
+
+_TABLE = re.findall(
+  r"^\| `(\w+)` \|.*\*\*([\d.]+)\*\*, (\S+) \|$",
+  _PAGES[0].read_text(),
+  re.MULTILINE,
+)
+_DEMO = re.search(
+  r"costs epsilon ([\d.]+) at delta ([\de-]+)\*\*", _PAGES[0].read_text()
+)
+
+
+@pytest.mark.parametrize(
+  ("name", "epsilon", "delta"), [*_TABLE, ("demo", *_DEMO.groups())]
+)
+def test_flagfiles_cost_what_the_readme_says(name, epsilon, delta, monkeypatch):
+  assert len(_TABLE) == 4
+  monkeypatch.chdir(_ROOT)
+  spec = programs.read_spec(
+    "run_federated", f"--flagfile=binaries/flagfiles/{name}.flags"
+  )
+  # As a plan has it, which takes seconds to tell it for other noise too.
+  run = experiment.resolve_cost(spec, spec.task.num_train_users)
+  ledger = run.predict_ledger()
+  digits = len(epsilon.partition(".")[2])
+  assert f"{ledger.tightest_epsilon():.{digits}f}" == epsilon
+  assert ledger.delta == float(delta)
 
 
 def test_the_pages_are_short():

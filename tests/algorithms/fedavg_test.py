@@ -78,6 +78,19 @@ def test_fedavg_sends_backbone_and_global_head():
   assert report["client_work"]["classes_per_client"] == 4
 
 
+def test_millions_of_classes_are_counted_without_drawing_rows(monkeypatch):
+  create = fedavg.FedAvg.create_global_head
+
+  def create_in_graph(*arguments, **options):
+    assert not tf.executing_eagerly()
+    return create(*arguments, **options)
+
+  monkeypatch.setattr(fedavg.FedAvg, "create_global_head", create_in_graph)
+  for head, num_biases in ((heads.CosineHead(), 0), (heads.LinearHead(), 1)):
+    found = fedavg.FedAvg(head=head).count_head_parameters(10_000_000, 128)
+    assert found == 10_000_000 * (128 + num_biases)
+
+
 @pytest.mark.slow
 def test_fixed_head_is_neither_broadcast_nor_trained():
   before, after, report = _run([*"abcd"], heads.ClassCodesHead(scale=2.0))

@@ -137,6 +137,13 @@ def test_a_cap_changes_nothing_of_a_client_that_has_no_more(number):
   assert examples.labels.numpy().tolist() == list(range(number))
 
 
+@pytest.mark.parametrize("name", ["batch_size", "max_examples_per_client"])
+def test_examples_are_counted_in_32_bits(name):
+  local_training.LocalTraining(**{name: 2**30})
+  with pytest.raises(errors.FieldError, match=f"{name} must be"):
+    local_training.LocalTraining(**{name: 2**30 + 1})
+
+
 def test_only_heads_of_cosines_are_imprinted():
   config = local_training.LocalTraining(head_imprint_steps=1)
   config.check_head(heads.ArcFaceHead())

@@ -328,3 +328,10 @@ def test_areas_are_bounded_by_exact_probabilities():
   assert bound["epsilon_lower"] == pytest.approx(
     registry.epsilon_of_mu(mu, _DELTA), rel=0.01
   )
+  # Only with the curve of the claim is it no Gaussian's.
+  with_curve = registry.bound_epsilon(
+    "area", separate, delta=_DELTA, significance=0.05, curve=_gaussian(1 / _MU)
+  )
+  claim = "the claim is that of a Gaussian mechanism as a whole"
+  for found, is_told in ((bound, True), (with_curve, False)):
+    assert (claim in found["assumes"]) == is_told

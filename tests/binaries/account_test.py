@@ -206,6 +206,10 @@ _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"
       "--period must not be given with optimize, which has no use for it",
     ),
     (
+      f"{_OPTIMIZE} --users_per_client=3",
+      "--users_per_round must be a multiple of users_per_client, 3: a run",
+    ),
+    (
       f"{_OPTIMIZE} --output_png=/no/such/picture.png",
       "--output_png must be in a directory that can be written",
     ),

@@ -13,6 +13,7 @@ from tests.binaries import programs
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import min_separation
+from tff_fedemb.training import audit
 from tff_fedemb.training import audit_settings
 
 _FLAGFILE = "binaries/flagfiles/audit_emnist.flags"
@@ -64,18 +65,24 @@ def test_mistakes_are_one_line(files, tmp_path):
       (files[0], f"--out_scores={tmp_path / 'text.npy'}", _DELTA),
       "--out_scores must be a .npy file",
     ),
+    (
+      (*files, _DELTA, files[0].replace("in_scores", "output_json")),
+      "--output_json must be another file than in_scores",
+    ),
+    (("--smoke",), "Unknown command line flag 'smoke'"),
   ):
     ended = programs.call("audit", "scores", *arguments)
     programs.check_refused(ended, message)
+  assert len(np.load(tmp_path / "in.npy")) == 400
 
 
 def test_the_flagfile_claims_an_epsilon_where_audits_have_power():
   with config_flags.Parser(["audit", f"--flagfile={_FLAGFILE}"], "") as parser:
-    audit = parser.add(audit_settings.AuditConfig)
+    config = parser.add(audit_settings.AuditConfig)
     spec = training_flags.SpecFlags(parser)
     parser.parse()
     values = spec.create().settings()
-    num_slots = 200 + audit.create().num_canaries
+    num_slots = 200 + config.create().num_canaries
   claim = min_separation.MinSeparation(num_slots, values["clients_per_round"])
   ledger = ledger_lib.Ledger(
     claim.for_rounds(values["rounds"]), delta=values["delta"]
@@ -174,3 +181,13 @@ def test_canaries_want_clients_of_their_own(data_dir, tmp_path):
     ("--privacy_budget=b.json", "--privacy_budget must not be given for an"),
   ):
     programs.check_refused(_call(data_dir, tmp_path, argument), message)
+
+
+def test_a_place_that_takes_no_figures_is_told_before_training(
+  data_dir, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(audit._Audit, "train", lambda self: pytest.fail())
+  (tmp_path / "audit/audit.json").mkdir(parents=True)
+  programs.check_refused(
+    _call(data_dir, tmp_path), "--output_dir must be a file, found directory"
+  )

@@ -1,5 +1,6 @@
 """Tests of the flagfiles: what they set, in full and with `--smoke`."""
 
+import dataclasses
 import itertools
 import pathlib
 import re
@@ -8,6 +9,9 @@ import pytest
 
 from tests.binaries import programs
 from tff_fedemb import errors
+from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.participation import min_separation
 from tff_fedemb.spec import experiment
 from tff_fedemb.spec import spec as spec_lib
 
@@ -167,8 +171,21 @@ def test_digiface_is_the_headline_table(parsed):
 
 def test_delta_of_an_extrapolation():
   config = spec_lib.ExtrapolationConfig
-  assert config().extrapolated_delta == 2e-8
-  assert config(extrapolated_num_users=0).extrapolated_delta is None
+  ledger = ledger_lib.create_ledger(
+    min_separation.MinSeparation(100, 10).for_rounds(10),
+    composition.Noise(1.0),
+    10,
+    delta=1e-3,
+  )
+  # 10,000,000 ** -1.1, and of a hundredth of the users.
+  for num_users, delta in ((10_000_000, 2e-8), (100_000, 3e-6)):
+    extrapolation = dataclasses.replace(
+      config(), extrapolated_num_users=num_users
+    )
+    # What follows from the number of users is not kept as if it were given.
+    assert extrapolation.extrapolated_delta is None
+    assert extrapolation.extrapolate(ledger).delta == delta
+  assert config(extrapolated_num_users=0).extrapolate(ledger) is None
   with pytest.raises(
     errors.FieldError,
     match=r"extrapolated_delta must be at most 1 / extrapolated_num_users = "

@@ -353,6 +353,15 @@ def test_mistakes_with_an_index_are_one_line(folder):
     (["--index=", gallery], "--query must be given"),
     (["--index="], "--gallery must be given, or an index"),
     ([f"--index={folder}/no/no", gallery], "--index must be in a directory"),
+    # The index would have lost a class, or become the result.
+    (
+      ["--remove=ann", "--query=missing", f"--output_csv={folder}/out.csv"],
+      "--query must be a folder that can be read",
+    ),
+    (
+      [f"--query={folder}", f"--output_csv={folder}/known", "--overwrite"],
+      "--output_csv must be another file than index",
+    ),
     (
       [f"--index={folder / 'gallery/ann/1.png'}"],
       "--index must be a file that this program wrote",
@@ -399,6 +408,10 @@ def test_mistakes_are_one_line(folder):
     ),
     (["--query=missing"], "--query must be a folder that can be read"),
     ([f"--gallery={folder}/gallery/ann"], "--gallery must hold sub-folders"),
+    (
+      ["--fpir=0.1", f"--cohort={folder}/query/../gallery"],
+      "--cohort must be people who are neither in the gallery nor among",
+    ),
   ):
     programs.check_refused(_call(folder, *options)[0], message)
 

@@ -32,15 +32,16 @@ def pictures(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "mechanism,participation",
+  "mechanism,participation,users_per_round",
   [
-    ("tree", "min_separation"),
-    ("gaussian", "poisson"),
-    ("gaussian", "random_allocation"),
+    ("tree", "min_separation", 100),
+    ("gaussian", "poisson", 100),
+    # Draws 1,000 / 11 users on average, and so few need not be enough.
+    ("gaussian", "random_allocation", 96),
   ],
 )
 def test_pictures_of_accounting(
-  monkeypatch, tmp_path, mechanism, participation
+  monkeypatch, tmp_path, mechanism, participation, users_per_round
 ):
   few = dict.fromkeys(privacy_pictures._NUM_POINTS, 3)
   monkeypatch.setattr(privacy_pictures, "_NUM_POINTS", few)
@@ -49,6 +50,7 @@ def test_pictures_of_accounting(
     tmp_path,
     f"--mechanism={mechanism}",
     f"--participation={participation}",
+    f"--users_per_round={users_per_round}",
     "--rounds=3",
     "--noise_multipliers=30",
   )

@@ -358,6 +358,27 @@ def test_names_are_escaped(run_dir, data_dir):
   assert "a random sample of 30 of the" in parsed.text
 
 
+@pytest.mark.parametrize("is_sample", [False, True])
+def test_only_recalls_of_the_same_images_are_compared(
+  run_dir, data_dir, is_sample
+):
+  task = registry.Emnist(data_dir=data_dir).create()
+  (run,) = measured_runs.read_all([str(run_dir)])
+  recalls, number = run.trained["recall_at_far"], run.trained["num_images"]
+  assert run.results
+  said = f"the model gives recall {recalls['0.001']:.4f} at false accept rate"
+  recalls["0.001"] += 0.1
+  if is_sample:
+    run.trained["num_found"] = number
+  config = types.SimpleNamespace(
+    max_images=number, show_images_of_training_users=False
+  )
+  text = pages.check(page.render([run], config, task)).text
+  assert ("one of them is not of this run" in text) == (not is_sample)
+  checked = f"Checked for this page: {said} 0.001 on the {number:,} images."
+  assert said in text and (checked in text) == is_sample
+
+
 def test_without_the_data_there_is_no_gallery(copy, tmp_path):
   (copy / "metrics.csv").unlink()
   (copy / "evaluation.json").unlink()

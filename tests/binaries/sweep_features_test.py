@@ -142,6 +142,7 @@ def test_a_share_of_the_training_file_is_held_out(flags, num_users):
     ({"tuning_share": 0.5}, "--test must be given, or tuning_share, one of th"),
     ({"seeds": "-1"}, "--seeds must be an integer of at least 0, found -1"),
     ({"unit": "user", "seeds": "1"}, "--seeds must not be given with unit us"),
+    ({"seeds": "1", "num_fits": 1}, "--num_fits must not be given with seed"),
     ({"seed": 1}, "Unknown command line flag 'seed'"),
   ],
 )

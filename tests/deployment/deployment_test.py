@@ -56,6 +56,10 @@ _GOOD = {
       r"over_selection must be in \[1, 10\]",
     ),
     (
+      {"server": {"deadline_minutes": 1, "check_in_minutes": 60}},
+      "selection_minutes must be at least check_in_minutes, 60, found 30",
+    ),
+    (
       {"availability": {"time_zones": {}, "base": 1, "amplitude": 0}},
       "time_zones must be weights",
     ),

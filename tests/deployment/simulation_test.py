@@ -162,6 +162,17 @@ def test_whoever_never_gets_a_round_is_told():
     _create(_parse(), 9, 10)
 
 
+@pytest.mark.parametrize(("num_users", "is_released"), [(155, 1), (154, 0)])
+def test_the_least_share_is_a_whole_number_of_reports(num_users, is_released):
+  # 0.55 x 100 is above 55 in floating point.
+  config = _parse(server={"min_report_share": 0.55})
+  some = _create(config, num_users, 100, max_participations=1)
+  first, second = _play(some, 2)
+  assert (first.abandoned, len(first.reported)) == (False, 100)
+  assert second.abandoned == (not is_released)
+  assert len(second.reported) == 55 * is_released
+
+
 def test_pace_steering_spreads_check_ins():
   server = {"check_in_minutes": 60, "selection_minutes": 60}
   config = _parse(server={**server, "min_report_share": 0.5})

@@ -112,6 +112,19 @@ class TestFind:
     with pytest.raises(errors.FieldError, match=r"smaller at fpir 0\.002 for"):
       gallery_thresholds.find(curve, 0.002, 1, 1, certainty=0.95)
 
+  def test_a_curve_may_end_below_its_rate(self):
+    # Of few different similarities, a point's own rate is below the wanted.
+    part = {
+      **{"images": 1, "num_classes": 30, "size": [1]},
+      "threshold": [[0.2, 0.4]],
+      "fpir_low": [[0.01, 0.001]],
+      "fpir_high": [[0.05, 0.005]],
+    }
+    curve = {"fpir": [0.1, 0.01], "by_images": [part]}
+    found = gallery_thresholds.find(curve, 0.05, 1, 1, certainty=0.95)
+    assert 0.04 < found.rate <= 0.05
+    assert found.high < found.rate
+
   def test_what_nothing_is_known_of_is_refused(self):
     with pytest.raises(errors.FieldError, match=r"from 0.001 to 0.1, found"):
       gallery_thresholds.find(_CURVE, 0.2, 1, 1)
@@ -168,6 +181,13 @@ def test_measured_curve():
   assert part["threshold"][0][0] > curve["by_images"][0]["threshold"][0][0]
   # Nothing can be said of a gallery from two classes.
   assert gallery_thresholds.measure(embeddings[:10], labels[:10]) is None
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_embeddings_that_are_all_the_same_have_no_curve(normalized):
+  embeddings, labels = np.ones([12, 4]), np.repeat(np.arange(4), 3)
+  curve = gallery_thresholds.measure(embeddings, labels, normalized=normalized)
+  assert curve is None
 
 
 def _measure_truth(generator, images, sizes, num_classes=20_000):

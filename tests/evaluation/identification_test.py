@@ -1,5 +1,6 @@
 """Tests of identification: who is this, in a gallery of many?"""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -194,6 +195,14 @@ def test_large_comparisons_keep_the_highest(monkeypatch):
     each.false_negative_rates([Operation(3)]) for each in (part, whole)
   )
   assert found.value == pytest.approx(expected.value)
+  # Rates below the lowest that is known are measured anew.
+  for threshold in (0.9, 0.0, -0.9, -1.0):
+    for size in (1, 3, 20):
+      found, expected = (
+        dataclasses.astuple(each.false_positive_rate(threshold, size))
+        for each in (part, whole)
+      )
+      assert found == pytest.approx(expected)
 
 
 def test_too_few_classes_are_refused():

@@ -36,6 +36,16 @@ def test_pairs_by_class(near):
   assert len(near.different) == 6
 
 
+def test_short_embeddings_have_the_same_similarities(near):
+  # Squares of so small numbers are 0 in float32.
+  short = similarities.Similarities(np.float32(1e-25 * _EMBEDDINGS), _LABELS)
+  for found, expected in (
+    (short.same, near.same),
+    (short.different, near.different),
+  ):
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_nearest_is_right_unless_the_class_has_one_image():
   near = similarities.Similarities(_EMBEDDINGS, np.array([7, 7, 9, 8, 9]))
   # The image at 80 degrees is next to that at 90, that at 30 to that at 10.

@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from examples import forty_people
 from examples import own_picture
+from examples import own_task
 from examples import scaling
 from examples import strangers
 from tests.binaries import programs
+from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
@@ -78,6 +80,15 @@ def test_the_weights_that_are_shipped_tell_people_apart(kind, times, tmp_path):
     pretrained.load_pretrained(backbone, starts.PATH)
   untrained, started = recalls
   assert started > times * untrained
+
+
+def test_every_user_of_the_own_task_has_an_image():
+  source = own_task.OwnTask(users=1_264)
+  assert source.num_train_users == 1_264
+  task = source.create()
+  assert len(task.train_users) == task.count_images("train") == 1_264
+  with pytest.raises(errors.FieldError, match="users must be at most 1,264"):
+    own_task.OwnTask(users=1_265)
 
 
 def test_scaling_doubles_the_channels():

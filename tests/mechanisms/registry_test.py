@@ -1,6 +1,7 @@
 """Tests of the registry of aggregators."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -10,6 +11,9 @@ from tff_fedemb import errors
 from tff_fedemb.accounting import composition
 from tff_fedemb.mechanisms import mechanism
 from tff_fedemb.mechanisms import registry
+from tff_fedemb.mechanisms import tree
+from tff_fedemb.participation import min_separation
+from tff_fedemb.planning import planning
 
 _SHARED = {"clients_per_round", "clip_norm", "noise_multiplier"}
 
@@ -43,7 +47,21 @@ def test_options_and_event(name):
   )
   assert noisy.config.noise_multiplier == 1.5
   assert noisy.strategy == known.strategy
-  assert composition.noise_of(noisy) == composition.Noise(1.5, known.strategy)
+  # Noise of a known seed can be drawn again, by anybody.
+  secret = 0.0 if "noise_seed" in known.options else 1.5
+  expected = composition.Noise(secret, known.strategy)
+  assert composition.noise_of(noisy) == expected
+
+
+@pytest.mark.parametrize(
+  ("seed", "is_finite"), [({}, True), ({"noise_seed": 0}, False)]
+)
+def test_noise_of_a_known_seed_protects_nobody(seed, is_finite):
+  found = tree.TreeConfig(noise_multiplier=4.0, **seed)
+  assert found.secret_noise_multiplier == (4.0 if is_finite else 0.0)
+  claim = min_separation.MinSeparation(users_per_round=100)
+  epsilon = planning.epsilon(found, claim, num_users=1_000, rounds=12)
+  assert math.isfinite(epsilon) == is_finite
 
 
 @pytest.mark.parametrize(

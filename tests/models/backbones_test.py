@@ -182,11 +182,22 @@ def create_of_ones_own(image_shape, *, embedding_dim):
   )
 
 
+def create_without_name(image_shape, *, embedding_dim):
+  layers = [tf.keras.Input(image_shape), tf.keras.layers.Flatten()]
+  layers.append(tf.keras.layers.Dense(embedding_dim, name="last"))
+  return tf.keras.Sequential(layers)
+
+
 def test_a_backbone_of_ones_own():
   config = backbones.BackboneConfig(backbone=f"{__name__}:create_of_ones_own")
   assert config.create((12, 12, 1), default="lenet").output_shape == (None, 128)
   with pytest.raises(errors.DataError, match="nowhere:create must be a module"):
     backbones.BackboneConfig(backbone="nowhere:create")
+  config = backbones.BackboneConfig(backbone=f"{__name__}:create_without_name")
+  with pytest.raises(
+    errors.FieldError, match="a last layer named 'embedding', found 'last'"
+  ):
+    config.create((12, 12, 1), default="lenet")
 
 
 def test_only_networks_with_batch_normalisation_can_keep_its_statistics():

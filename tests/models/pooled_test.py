@@ -99,3 +99,6 @@ def test_conv4_48_embeds_an_image_of_any_size_as_one_of_48_pixels():
     backbone.set_weights(of_48.get_weights())
     found = backbone(images.astype(np.float32))
     np.testing.assert_allclose(found, expected, atol=1e-4)
+  # Also one that pooling would leave nothing of.
+  low = pooled.create_conv4_48((15, 40, 3), embedding_dim=6)
+  assert low.count_params() == of_48.count_params()

@@ -50,13 +50,13 @@ def _save_object_checkpoint(model, path):
   tf.train.Checkpoint(model=model, optimizer=optimizer).write(path)
 
 
-def _save_checkpoint_of_names(model, path):
-  names = [variable.name.removesuffix(":0") for variable in model.variables]
+def _save_checkpoint_of_names(variables, path):
+  names = [variable.name.removesuffix(":0") for variable in variables]
   tf.raw_ops.SaveV2(
     prefix=os.fspath(path),
     tensor_names=names,
     shape_and_slices=[""] * len(names),
-    tensors=[variable.read_value() for variable in model.variables],
+    tensors=[variable.read_value() for variable in variables],
   )
 
 
@@ -81,7 +81,10 @@ _FORMATS = [
   ("save", "model.keras", "model.keras", "Keras file"),
   ("save_weights", "ckpt", "ckpt.index", "TensorFlow checkpoint"),
   (_save_object_checkpoint, "ckpt-1", "ckpt-1", "TensorFlow checkpoint"),
-  (_save_checkpoint_of_names, "names", "names", "TensorFlow checkpoint"),
+  (
+    lambda model, path: _save_checkpoint_of_names(model.variables, path),
+    *("names", "names", "TensorFlow checkpoint"),
+  ),
 ]
 
 
@@ -244,6 +247,19 @@ def test_misfits(edit, message, small_mobilenet, tmp_path):
   _check_is_refused(small_mobilenet, path, message)
 
 
+def test_weights_of_one_name_are_refused(tmp_path):
+  inputs = tf.keras.Input((4, 3))
+  attention = tf.keras.layers.MultiHeadAttention(1, 2, name="attention")
+  x = tf.keras.layers.Flatten()(attention(inputs, inputs))
+  x = tf.keras.layers.Dense(2, name="embedding")(x)
+  backbone = tf.keras.Model(inputs, x, name="own")
+  # Those that have names of their own would fit.
+  weights = pretrained.layer_weights(backbone)
+  assert len(weights) < len(backbone.weights)
+  _write_hdf5(tmp_path / "m.h5", {k: v.numpy() for k, v in weights.items()})
+  _check_is_refused(backbone, tmp_path / "m.h5", "several weights of one name")
+
+
 def _write_hdf5(path, weights):
   layers = {}
   for name, value in weights.items():
@@ -266,6 +282,7 @@ def _write_hdf5(path, weights):
     ("notes.txt", "which is none of these"),
     ("text.keras", "which cannot be read as a Keras file"),
     ("no_weights.h5", "a Keras HDF5 file without weights"),
+    ("other_names", "weights by name alone, none of this backbone's"),
     ("cut_data", "which cannot be read as a SavedModel"),
   ],
 )
@@ -283,6 +300,11 @@ def damaged(tmp_path_factory):
     (directory / name).write_text("not a model\n")
   with h5py.File(directory / "no_weights.h5", "w") as file:
     file["something"] = [1.0, 2.0]
+  # As many, of the same shapes: their order is not known.
+  _save_checkpoint_of_names(
+    [tf.Variable(v, name=f"w{i}") for i, v in enumerate(backbone.weights)],
+    directory / "other_names",
+  )
   export.export_backbone(backbone, directory / "cut_data")
   path = directory / "cut_data/variables/variables.data-00000-of-00001"
   path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -114,6 +114,7 @@ def test_a_round_repeated_with_others_is_refused(trace, clients, message):
   ("round_num", "clients", "message"),
   [
     (4, traces.group([1, 2], [2]), "found slot 2 repeated"),
+    (4, traces.group([1], []), "virtual client must have a user, found none"),
     (4, traces.group([-1, 5]), "must be at least 0 and below 100, found -1"),
     (2, traces.group([1, 1]), "found slot 1 repeated"),
     (5, traces.group([1]), "at most 4, the first round that is not recorded"),

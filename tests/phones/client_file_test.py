@@ -1,5 +1,6 @@
 """Tests of a client's training as a file, run without TensorFlow."""
 
+import dataclasses
 import functools
 import json
 
@@ -208,6 +209,22 @@ def test_tells_what_may_be_sent():
   assert described["image_shape"] == [28, 28, 1]
   assert described["may_be_sent"]["embedding_kernel"] == [576, 16]
   assert not {"head", "loss_sum"} & described["may_be_sent"].keys()
+  assert "order, warm_up, head" in described["must_stay"]
+
+
+@pytest.mark.parametrize(
+  ("head", "steps"),
+  [
+    (heads.LinearHead(), 12),
+    # Nothing of it is trained, and so there is nothing to warm up.
+    (heads.ClassCodesHead(scale=5.0), 0),
+  ],
+)
+def test_tells_how_many_steps_train_the_head_alone(head, steps):
+  plain = _create_plain()
+  config = dataclasses.replace(plain.config, head_warmup_steps=12)
+  file = dataclasses.replace(plain, head=head, config=config)
+  assert file.describe()["head_warmup_steps"] == steps
 
 
 @pytest.mark.parametrize(

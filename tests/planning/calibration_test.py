@@ -134,6 +134,43 @@ def test_random_allocation_finds_passes_that_are_just_long_enough():
   assert _epsilon(plan.with_value("num_users", 100 * (rounds - 1))) > 0.5
 
 
+@pytest.mark.parametrize(
+  ("solve_for", "factor", "expected"),
+  [
+    # 250 users of a block, of 63 a round: four rounds of 62.5; of 62: five.
+    ("users_per_round", 0.9, 63),
+    # Four blocks of 50 at least.
+    ("num_users", 9.0, 200),
+  ],
+)
+def test_every_block_has_the_users_of_a_round(solve_for, factor, expected):
+  claim = participations.create_participation(
+    "random_allocation", num_users=1_000, users_per_round=50, period=4
+  )
+  plan = planning.create_plan(
+    "banded",
+    # Who is in which block is the largest question where nothing is secret.
+    claim.with_known_schedule(2),
+    *(12, 2.0, 1e-3),
+    accountants=("rdp",),
+    num_bands=4,
+  )
+  value, _ = _calibrate(plan, factor * _epsilon(plan), solve_for)
+  assert value == expected
+
+
+def test_cohorts_may_leave_fewer_bins_than_there_are():
+  claim = participations.create_participation(
+    "balls_in_bins", num_users=10_000, users_per_round=300
+  )
+  plan = planning.create_plan("gaussian", claim, 100, 1.0, 1e-5)
+  # With the 33 bins of now there are at most 303 users a round.
+  value, found = _calibrate(plan, 3.0, "users_per_round")
+  assert 570 < value < 606
+  assert found.participation.period in (16, 17)
+  assert found.noise_multiplier == pytest.approx(value / 300)
+
+
 def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
   """The estimates of all that may be found hold together: Bonferroni."""
   claim = participations.create_participation(

@@ -13,6 +13,7 @@ from tff_fedemb import errors
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import cyclic_poisson
+from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import poisson
 from tff_fedemb.planning import mechanism_choice
@@ -80,6 +81,14 @@ def test_users_whose_rounds_hang_together():
   candidates = _list(balls_in_bins.BallsInBins(1_000, 80))
   assert [c.size for c in candidates] == [2, 12]
   assert [c.participation.min_separation for c in candidates] == [12, 12]
+
+
+def test_cohorts_of_fixed_size_have_an_accountant_for_it():
+  (found,) = mechanism_choice.rank(
+    _list(fixed_size.FixedSize(**_USERS), rounds=1), 2.0
+  )
+  assert (found.name, found.accountants) == ("gaussian", ("pld",))
+  assert 1.98 < found.account.tightest_epsilon() <= 2.0
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ import sys
 
 import pytest
 
+from tff_fedemb import errors
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.mechanisms import gaussian
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import poisson
+from tff_fedemb.participation import random_allocation
 from tff_fedemb.participation import registry as participations
 from tff_fedemb.planning import extrapolation
 from tff_fedemb.planning import planning
@@ -101,6 +104,24 @@ def test_plans_that_are_none(mechanism, options, message):
     _plan(mechanism, "min_separation", **options)
 
 
+def test_a_delta_of_zero_is_refused():
+  mechanism = gaussian.GaussianConfig(noise_multiplier=1.0)
+  claim = poisson.Poisson(users_per_round=50)
+  with pytest.raises(errors.FieldError, match=r"delta must be in .*found 0"):
+    planning.epsilon(mechanism, claim, num_users=1_000, rounds=2, delta=0.0)
+
+
+def test_the_noise_is_in_proportion_to_the_cohort_that_is_settled():
+  # A pass of 20,000 users in cohorts of 6,000 has four rounds, of 5,000 each.
+  claim = random_allocation.RandomAllocation(20_000, 500)
+  plan = planning.create_plan(
+    "gaussian", claim, 60, 1.0, 1e-5, accountants=("rdp",)
+  )
+  larger = plan.with_value("users_per_round", 6_000)
+  assert larger.participation.users_per_round == 5_000
+  assert larger.noise_multiplier == 10.0
+
+
 def test_planning_does_not_wait_for_tensorflow():
   program = (
     "import sys\n"
@@ -135,6 +156,17 @@ def test_an_extrapolation_has_the_published_figure_beside_the_strict_one():
   result = _extrapolate(_FIXED_SIZE, rounds=800, noise_multiplier=0.02)
   assert round(result.authors.epsilon, 2) == 3.90
   assert round(result.user_level.epsilon, 2) == 14.50
+
+
+def test_an_extrapolation_has_the_noise_on_the_mean_of_the_cohort_it_settles():
+  # 600,000 of a million users a round are asked for: two rounds of 500,000.
+  claim = random_allocation.RandomAllocation(20_000, 500)
+  result = _extrapolate(
+    claim, 60, 1.0, num_users=1_000_000, cohort_factor=1_200
+  )
+  assert result.participation.users_per_round == 500_000
+  assert (result.cohort_factor, result.noise_multiplier) == (1_000, 1_000)
+  assert "at 1000 times the noise" in " ".join(result.assumptions)
 
 
 def test_json_names_both_readings():

@@ -159,6 +159,32 @@ def test_an_old_one_makes_room_on_a_full_disk(
   }
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_old_ones_make_room_for_what_comes_first(tmp_path, is_there):
+  manager = checkpoints.Checkpoints(tmp_path)
+  for number in (2, 8, 9):
+    manager.save(_state(number), number)
+  last = 9 if is_there else 10
+  tried = []
+
+  def write_if_it_fits():
+    tried.append(sorted(path.name for path in tmp_path.iterdir()))
+    if len(tried[-1]) > 2:
+      raise errors.StorageError("No space left")
+
+  manager.save(_state(last), last, first=write_if_it_fits)
+  assert tried == [["round_2", "round_8", "round_9"], ["round_8", "round_9"]]
+  _check(manager.load_latest(_STRUCTURE), last)
+
+  def fail():
+    raise errors.StorageError("No space left")
+
+  with pytest.raises(errors.StorageError):
+    manager.save(_state(11), 11, first=fail)
+  # The newest one stays, whatever happens.
+  assert [path.name for path in tmp_path.iterdir()] == [f"round_{last}"]
+
+
 def test_a_directory_that_others_could_read_is_made_private(tmp_path):
   (tmp_path / "checkpoints").mkdir(mode=0o755)
   checkpoints.Checkpoints(tmp_path / "checkpoints")

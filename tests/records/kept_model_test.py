@@ -59,6 +59,7 @@ def test_refuses_what_no_round_released(tmp_path, chain):
   kept.save(1)
   with pytest.raises(errors.FieldError, match="another one of round 1"):
     kept.restore(1)
-  (tmp_path / "checkpoints" / "best_1.npz").write_bytes(b"PK")
-  with pytest.raises(errors.FieldError, match="whole files"):
-    kept.restore(1)
+  for damaged in (b"PK", b""):
+    (tmp_path / "checkpoints" / "best_1.npz").write_bytes(damaged)
+    with pytest.raises(errors.FieldError, match="whole files"):
+      kept.restore(1)

@@ -64,6 +64,9 @@ def test_a_killed_run(tmp_path):
     ("run.json", "["),
     ("summary.json", "["),
     ("summary.json", '{"privacy": {"epsilon": 1}}'),
+    ("metrics.csv", ""),
+    ("metrics.csv", "loss\n1\n"),
+    ("metrics.csv", 'round_num,loss\n1,"\n'),
   ],
 )
 def test_files_that_are_missing_or_damaged(run, name, text):

@@ -79,6 +79,15 @@ def curves_of(*paths):
   )
 
 
+def test_a_run_of_several_names_counts_once(tmp_path, monkeypatch):
+  path = write_run(tmp_path / "runs" / "a")
+  write_run(tmp_path / "runs" / "b")
+  (tmp_path / "link").symlink_to(path)
+  monkeypatch.chdir(tmp_path)
+  names = ("runs/*", path, "runs/../runs/a", "./runs/a/", "link")
+  assert len(read(*names)) == 2
+
+
 def test_sampling_seeds_are_one_measurement_of_their_own(tmp_path):
   curves = curves_of(
     write_run(tmp_path / "a", sampling_seed=None),

@@ -5,6 +5,7 @@ import types
 import pytest
 
 from tests.binaries import pages
+from tests.spec import specs
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.mechanisms import tree_strategy
@@ -17,14 +18,15 @@ from tff_fedemb.report import words
 from tff_fedemb.runtime import secure_sums
 
 
-def _render(template, settings, values, **more):
+def _render(template, spec, values, **more):
   """Renders a part of a run's section; returns its text."""
-  spec = types.SimpleNamespace(settings=lambda: settings)
   run = types.SimpleNamespace(**values, spec=spec)
   return pages.Parsed(templates.render(template, r=run, **more)).text
 
 
-def _guarantee(participation, noise, rounds=4, **summary):
+def _guarantee(
+  participation, noise, rounds=4, aggregator="gaussian", **summary
+):
   ledger = ledger_lib.Ledger(participation, delta=1e-3)
   ledger = ledger.with_rounds(noise, rounds)
   account = types.SimpleNamespace(
@@ -34,7 +36,7 @@ def _guarantee(participation, noise, rounds=4, **summary):
   found = words.rate_guarantee(account)
   text = _render(
     "guarantee.html",
-    {"clip_norm": 0.5},
+    specs.create(mechanism={"kind": aggregator, "clip_norm": 0.5}),
     {"account": account, "summary": summary},
     p=account.report,
     s={"guarantee": found},
@@ -94,6 +96,15 @@ def test_guarantees(claim, noise, strength, said):
   assert "secure sums, simulated, not cryptographic" in text
 
 
+def test_a_clip_norm_that_is_adapted_is_no_length():
+  _, text = _guarantee(_PASSES, _NOISE, aggregator="adaptive_gaussian")
+  assert (
+    "was cut to a length that follows the noised share of updates that were cut"
+    " in earlier rounds, so that one user"
+  ) in text
+  assert "0.5" not in text
+
+
 def test_bounds_are_rounded_up():
   # Each user is in one of ten rounds: two Gaussians, one standard deviation
   # apart.
@@ -150,7 +161,7 @@ def _describe(*, found=(), **options):
   }
   return _render(
     "deployment.html",
-    {"deployment": "files/old.yaml"},
+    types.SimpleNamespace(settings=lambda: {"deployment": "files/old.yaml"}),
     run,
     s={"charts": charts},
     number=1,

@@ -258,6 +258,8 @@ def test_chunks_depend_on_the_number_of_clients_alone(number, of_call, sizes):
     ({"ray_worker_gpus": 1.0}, {"CPU": 8.0, "GPU": 2.0}, 2),
     # Three tenths of a GPU are no room for a fourth worker.
     ({"ray_worker_gpus": 0.3}, {"CPU": 8.0, "GPU": 2.0}, 6),
+    ({"ray_worker_gpus": 0.25}, {"CPU": 8.0, "GPU": 2.0}, 8),
+    ({"ray_worker_gpus": 2}, {"CPU": 8.0, "GPU": 5.0}, 2),
     ({"ray_workers": 2}, {"CPU": 3.0}, 2),
   ],
 )
@@ -277,6 +279,9 @@ def test_workers_of_two_machines(monkeypatch, options, machine, number):
       r" cores and 0 GPUs each, found 1\.",
     ),
     ({"ray_worker_gpus": 0.5}, "at most the 0 that"),
+    # Ray has no such parts of a GPU.
+    ({"ray_worker_gpus": 1.5}, "ray_worker_gpus must be a whole .* found 1.5"),
+    ({"ray_worker_gpus": 1e-5}, "or less than 1 with at most four decimals"),
     ({"ray_workers": 6}, "ray_workers must be at most the 5 that"),
     (
       {"ray_address": "localhost"},

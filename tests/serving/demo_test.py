@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import html
 import http.client
 import io
@@ -94,6 +95,27 @@ def test_pictures_are_compared_and_looked_up(config):
     assert kind == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(content))) as image:
       assert image.getpixel((1, 0)) == (100, 100, 100)
+
+
+def test_a_threshold_beside_a_cohort_is_for_pairs(config, tmp_path):
+  generator = np.random.default_rng(0)
+  for label in range(8):
+    folder = tmp_path / "others" / str(label)
+    folder.mkdir(parents=True)
+    center = generator.integers(10, 200, 2)
+    for image in range(2):
+      content = _encode(*(center + generator.integers(0, 30, 2)))
+      (folder / f"{image}.png").write_bytes(content)
+  config = dataclasses.replace(
+    config, threshold=0.9, fpir=0.1, cohort=str(tmp_path / "others")
+  )
+  demo = demo_lib.Demo(config)
+  found = demo.compare([_RIGHT, _BETWEEN])
+  # The vectors (0, 100) and (90, 120).
+  assert found["similarity"] == pytest.approx(0.8)
+  assert (found["threshold"], found["is_same"]) == (0.9, False)
+  assert demo.identify(_BETWEEN)["threshold"] != 0.9
+  assert "less half the mean with the nearest" in demo.about()["gallery"]
 
 
 def test_what_is_no_question_gets_one_line(config):

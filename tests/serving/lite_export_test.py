@@ -99,6 +99,22 @@ def test_without_images_it_says_so_and_thresholds_stay(model, tmp_path, capsys):
   assert "was not measured" in capsys.readouterr().out
 
 
+def test_recall_is_measured_on_a_task_that_is_given(tmp_path):
+  small_models.export_lenet(tmp_path / "run" / "release")
+  images = image_classes.draw(
+    _NUM_CLASSES, _IMAGES_OF_CLASS, _SHAPE[:2], noise=30
+  ).reshape(-1, *_SHAPE)
+  labels = np.repeat(np.arange(_NUM_CLASSES), _IMAGES_OF_CLASS)
+  task = fe.ArrayTask(images, labels, labels, test=(images, labels))
+  output = tmp_path / "phone"
+  fe.export(tmp_path / "run", output, task=task, formats=("float32",))
+  card = saved_models.load(str(output / "model_float32.tflite")).card
+  before = card.conversion["recall_of_saved_model"]
+  assert 0 < before["0.01"] < 1
+  assert card.threshold(0.01)["recall"] == pytest.approx(before["0.01"])
+  assert card.verification["source"].startswith("test images of task ")
+
+
 def test_a_damaged_file_is_one_line(model, tmp_path):
   _export(model, tmp_path, formats=("float32",))
   path = tmp_path / "model_float32.tflite"
@@ -139,6 +155,8 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
   file.write_bytes(b"no model")
   with pytest.raises(errors.FieldError, match=r"SavedModel or a \.tflite file"):
     saved_models.load(str(file))
+  with pytest.raises(errors.FieldError, match="layer, image_size or preproce"):
+    saved_models.load(str(file), image_size=4)
   assert not (tmp_path / "new").exists()
 
 
@@ -207,6 +225,6 @@ def test_task_of_arrays_is_given(tmp_path):
   options["formats"] = ("training",)
   with pytest.raises(errors.FieldError, match="task must be given as arrays"):
     fe.export(**options)
-  fe.export(**options, task=task.create())
+  fe.export(**options, task=task)
   card = json.loads((tmp_path / "phone" / "training.json").read_text())
   assert card["spec_sha256"] == spec.training_digest

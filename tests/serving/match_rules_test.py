@@ -91,10 +91,6 @@ def test_certainty_takes_a_higher_threshold():
     ({"card": None}, "threshold must be given for a model that carries none"),
     ({"cohort": "others"}, "fpir must be given with cohort"),
     ({"fpir_certainty": 0.9}, "fpir must be given with fpir_certainty"),
-    (
-      {"cohort": "others", "fpir": 0.1, "threshold": 0.3},
-      "threshold must not be given with cohort",
-    ),
     ({"cohort": "no such", "fpir": 0.1}, "cohort must be a folder"),
   ],
 )

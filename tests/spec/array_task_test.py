@@ -41,6 +41,7 @@ def test_a_client_has_the_rows_of_its_users():
   assert task.num_train_classes == 3
   assert not task.one_class_per_user
   assert task.held_out_classes_are_new
+  assert task.split_description == "4 images for test, and for validation too"
 
 
 def test_held_out_images_are_as_they_were_given():
@@ -49,6 +50,8 @@ def test_held_out_images_are_as_they_were_given():
   np.testing.assert_array_equal(found.images, _TEST[0])
   np.testing.assert_array_equal(found.labels, _TEST[1])
   assert len(task.load_images("validation").labels) == 2
+  split = "2 images for validation and 4 for test"
+  assert task.split_description == split
   assert not task.held_out_classes_are_new
   counts = [task.count_images(s) for s in ("train", "validation", "test")]
   assert counts == [5, 2, 4]
@@ -92,6 +95,7 @@ def test_arrays_that_do_not_fit_are_refused(changes, name):
 
 _UNIT = _IMAGES / 255
 _WIDE = _IMAGES.astype(np.int64)
+_WHITE = (_IMAGES > 12).astype(np.float32)
 _VECTORS = np.linspace(-3, 5, 30).reshape(5, 6)
 _NULLABLE = pd.DataFrame(_VECTORS).astype("Float64")
 
@@ -134,6 +138,9 @@ def test_images_have_the_brightness_that_is_meant(images):
     ({"images": _put(_WIDE, 2**40)}, "images must .* found 10995.* in row 2"),
     ({"images": _UNIT}, "images must .* in every split, found 0.0039"),
     ({"test": (_UNIT, _LABELS)}, "test must .* in every split, found 0.0039"),
+    # White of one scale is nearly black on the other.
+    ({"images": _WHITE}, "images must .* every split, found 1.0 in row 3"),
+    ({"test": (_WHITE, _LABELS)}, "test must .* every split, found 1.0 in row"),
     (
       {"images": _put(_IMAGES.astype(object), None)},
       "images must have no missing value, found None in row 2",
@@ -180,6 +187,16 @@ def test_images_have_the_brightness_that_is_meant(images):
 def test_what_would_mean_something_else_is_told_with_its_row(changes, message):
   with pytest.raises(errors.FieldError, match=message):
     _create(**changes)
+
+
+@pytest.mark.parametrize("split", ["images", "test"])
+def test_black_pictures_are_of_any_scale(split):
+  black = np.zeros(_IMAGES.shape, np.float32)
+  for others in (_IMAGES, _IMAGES.astype(np.float32)):
+    given = {"images": others, "test": others} | {split: black}
+    task = _create(images=given["images"], test=(given["test"], _LABELS))
+    found = {"images": task.images, "test": task.test[0]}
+    assert (found.pop(split).max(), found.popitem()[1].max()) == (0, 19)
 
 
 def test_nullable_columns_are_vectors():

@@ -135,6 +135,22 @@ def test_paths_mean_the_same_everywhere_and_settings_may_hide_them(
 
 
 @pytest.mark.parametrize(
+  ("given", "whole", "last"),
+  [("my/own.yaml", "{}/my/own.yaml", "own.yaml"), *(3 * ("phones",),)],
+)
+def test_a_deployment_is_a_path_or_one_that_comes_along(
+  tmp_path, monkeypatch, given, whole, last
+):
+  monkeypatch.chdir(tmp_path)
+  spec = specs.create(
+    participation=_CHECK_INS,
+    deployment=deployment.DeploymentConfig(deployment=given),
+  ).with_absolute_paths()
+  assert spec.deployment.deployment == whole.format(tmp_path)
+  assert spec.settings(with_paths=False)["deployment"] == last
+
+
+@pytest.mark.parametrize(
   ("fields", "workload"),
   [
     ({}, strategy.Workload(0.5, "rmse")),
@@ -152,6 +168,7 @@ def test_what_may_vary_decides_no_result():
   varying = spec_lib.varying(specs.create())
   assert ("task", "cache_dir") in varying
   assert ("runtime", "ray_address") in varying
+  assert ("extrapolation", "extrapolated_num_users") in varying
   for path in (
     *(("rounds",), ("seed",), ("task",), ("task", "data_dir")),
     *(("mechanism",), ("mechanism", "clip_norm"), ("participation",)),

@@ -141,6 +141,23 @@ def test_a_setting_of_ones_own_wins_in_a_notebook():
   assert given.items() <= spec.settings().items()
 
 
+def test_devices_report_by_themselves():
+  spec = suggestions.suggest(_task(), deployment="phones")
+  claim = spec.participation
+  assert (claim.name, claim.users_per_client) == ("check_ins", 1)
+  # At least 8 clients, of 24 users.
+  assert claim.users_per_round == 8
+  assert spec.deployment.deployment == "phones"
+
+
+def test_pooled_data_get_settings_too():
+  spec = suggestions.suggest(_task(), algorithm="centralized")
+  assert (spec.participation, spec.mechanism) == (None, None)
+  # Those of a start that few users have.
+  found = spec.settings()
+  assert (found["users_per_round"], found["rounds"]) == (24, 20)
+
+
 @pytest.mark.parametrize(
   ("given", "message"),
   [

@@ -59,6 +59,11 @@ def test_encoded_images_are_strings_to_the_algorithms():
   assert "x=str[?]" in str(task.example_type)
 
 
+def test_users_who_are_left_out_validate_in_place_of_the_test_images():
+  task = _create(validates_on_test=True)
+  assert not task.leave_out(1).validates_on_test
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [

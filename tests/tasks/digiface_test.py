@@ -114,6 +114,20 @@ class TestBadExamples:
     self._check_clients(task, (0,))
     assert np.sum(task.load_images("test").labels == 2) == 1
 
+  def test_a_foreign_file(self, tmp_path, create, prepare):
+    faces.write_folders(tmp_path / "zips", _CONTENTS, range(8))
+    prepare(tmp_path / "zips")
+    foreign = tmp_path / "data" / "72_images" / "train" / "notes.txt"
+    foreign.write_text("not a face")
+    assert "train/notes.txt: cut or damaged at" in clients.read_error(create)
+    task = create(on_bad_example="skip")
+    # It comes last, as a user without images.
+    *user_ids, last = clients.user_ids(task)
+    assert user_ids == [str(subject) for subject in _TRAIN]
+    assert clients.read_client(task, last)[1].size == 0
+    labels = clients.read_client(task, "\n".join([*user_ids, last]))[1]
+    assert labels.tolist() == np.repeat(range(4), faces.IMAGES).tolist()
+
   def test_too_few_are_left(self, tmp_path, create, prepare):
     # Both identities for test.
     damage = {f"{s}/{k}.png": b"?" for s in (2, 6) for k in range(faces.IMAGES)}

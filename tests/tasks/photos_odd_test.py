@@ -4,13 +4,16 @@ import itertools
 import os
 import re
 import shlex
+import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.tasks import clients
 from tests.tasks import trees
 from tff_fedemb import errors
+from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_checks
 
 
@@ -282,6 +285,32 @@ def _quote(*rows, column=2, closes=False):
     is_end = closes and row == rows[-1]
     lines[row - 1][column] = cell + b'"' if is_end else b'"' + cell
   return b"\n".join(map(b",".join, lines))
+
+
+def test_a_file_of_two_rows_is_converted_once(tmp_path, monkeypatch):
+  files = [
+    os.fsencode(trees.write(tmp_path, f"x.{form}", form))
+    for form in ("webp", "bmp")
+  ]
+  convert, converted = image_folder.convert_to_png, []
+
+  def note(path):
+    converted.append(path)
+    # Whoever else is at it has not found a copy by now.
+    time.sleep(0.1)
+    return convert(path)
+
+  monkeypatch.setattr(image_folder, "convert_to_png", note)
+  photos = pd.DataFrame({"file": [*files, *files]}, dtype=object)
+  photos[["converted", "fault"]] = None
+  photo_checks.look_into(photos, tmp_path / "copies", decode_all=False)
+  assert sorted(converted) == sorted(map(os.fsdecode, files))
+  assert photos["fault"].isna().all()
+  copies = photos["converted"].tolist()
+  assert copies[:2] == copies[2:]
+  assert {os.fsdecode(copy) for copy in copies} == {
+    str(copy) for copy in (tmp_path / "copies").iterdir()
+  }
 
 
 @pytest.mark.parametrize("hold_out", ["classes", "users"])

@@ -92,12 +92,16 @@ def test_selection_users_of_encoded_images(tmp_path):
 
 
 def test_somebody_has_to_train():
-  config = registry.Handwriting(num_users=4, selection_users=4)
-  with pytest.raises(
-    errors.FieldError,
-    match=r"selection_users must be less than .* users, 4, found 4",
-  ):
-    config.create()
+  def create(selection_users):
+    return registry.Handwriting(num_users=4, selection_users=selection_users)
+
+  assert len(create(3).create().train_users) == create(3).num_train_users == 1
+  for number in (4, 5):
+    with pytest.raises(
+      errors.FieldError,
+      match=rf"selection_users must be less than .* users, 4, found {number}",
+    ):
+      create(number)
 
 
 # Handwriting has no files, and files of tfds have a test of their own.

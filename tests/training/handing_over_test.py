@@ -5,9 +5,12 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.training import tiny_specs
 import tff_fedemb as fe
+from tff_fedemb.spec import experiment
+from tff_fedemb.training import handing_over
 from tff_fedemb.training import models
 
 
@@ -21,6 +24,7 @@ def _create_spoiling_spec(**fields):
     tiny_specs.LABELS,
     tiny_specs.USERS,
     test=(test.astype(np.float32), tiny_specs.LABELS),
+    validation=(test.astype(np.float32), tiny_specs.LABELS),
   )
   return dataclasses.replace(
     tiny_specs.create(),
@@ -60,6 +64,28 @@ def test_protected_users_choose_nothing(tmp_path):
   assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+  ("keep", "validates", "keeps_best"),
+  [
+    (None, False, False),
+    (None, True, True),
+    ("best", False, True),
+    ("last", True, False),
+  ],
+)
+def test_images_for_test_choose_nothing_unless_asked_to(
+  keep, validates, keeps_best
+):
+  spec = dataclasses.replace(tiny_specs.create(), keep=keep)
+  if validates:
+    task = dataclasses.replace(spec.task, validation=spec.task.test)
+    spec = dataclasses.replace(spec, task=task)
+  task = spec.task.create()
+  assert task.validates_on_test == (not validates)
+  found = handing_over.keeps_best(experiment.resolve(spec, task))
+  assert found == keeps_best
+
+
 def _train_recorded(spec, run_dir, monkeypatch):
   """Returns a result, and the models that were evaluated, start and rounds."""
   evaluated, validate = [], models.Evaluator.validate
@@ -84,7 +110,9 @@ def _check_close(found, expected):
 @pytest.mark.slow
 def test_hands_over_the_average_of_all_rounds(tmp_path, monkeypatch):
   """As it follows from the start and the models of another run's rounds."""
-  spec = dataclasses.replace(tiny_specs.create(), sampling_seed=1, rounds=3)
+  spec = dataclasses.replace(
+    tiny_specs.create(), sampling_seed=1, rounds=3, keep="best"
+  )
   _, evaluated = _train_recorded(spec, tmp_path / "rounds", monkeypatch)
   expected, *models_of_rounds = evaluated
   assert len(models_of_rounds) == 3
@@ -127,3 +155,37 @@ def test_hands_over_a_model_between_start_and_round(
   kept = result.summary["kept"]
   assert kept["start_share"] == 0.25
   _check_close(result.backbone.get_weights(), expected[kept["round"]])
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_still_hands_over_half_of_its_start(
+  tmp_path, monkeypatch
+):
+  spec = tiny_specs.create()
+  tf.keras.utils.set_random_seed(7)
+  public = spec.algorithm.backbone.create((6,), default="dense")
+  public.save_weights(tmp_path / "public.h5")
+  spec = dataclasses.replace(
+    spec,
+    pretrained_backbone=str(tmp_path / "public.h5"),
+    export_start_share=0.5,
+    sampling_seed=1,
+    rounds=2,
+  )
+  whole = fe.train(spec, run_dir=tmp_path / "whole")
+  sample = fe.Poisson.sample
+
+  def interrupt(claim, round_num, *, key):
+    if round_num:
+      raise KeyboardInterrupt
+    return sample(claim, round_num, key=key)
+
+  with monkeypatch.context() as patched:
+    patched.setattr(fe.Poisson, "sample", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      fe.train(spec, run_dir=tmp_path / "run")
+  resumed = fe.train(spec, run_dir=tmp_path / "run")
+  found = resumed.backbone.get_weights()
+  _check_close(found, whole.backbone.get_weights())
+  # Not the start alone.
+  assert not np.allclose(found[0], public.get_weights()[0])

@@ -38,8 +38,10 @@ def test_a_run_starts_and_goes_on_from_the_same_weights(tmp_path, capsys):
   run_dir = tmp_path / "run"
   path = _write_weights(tmp_path / "public.h5", _KERNEL, _BIAS)
 
-  def load(path):
-    return models.load_start(_create_backbone, path, str(run_dir))
+  def load(path, *, is_needed=False):
+    return models.load_start(
+      _create_backbone, path, str(run_dir), is_needed=is_needed
+    )
 
   start = load(path)
   tf.nest.map_structure(
@@ -59,8 +61,11 @@ def test_a_run_starts_and_goes_on_from_the_same_weights(tmp_path, capsys):
   _write_weights(path, _KERNEL, _BIAS + 1)
   with pytest.raises(errors.FieldError, match=r"what the run in .* has begun"):
     load(path)
-  # With a checkpoint the file is not read.
+  # With a checkpoint the file is read only where the start is needed still.
   (run_dir / "checkpoints" / "round_3").mkdir()
+  np.testing.assert_array_equal(load(copy, is_needed=True).weights[0], _KERNEL)
+  with pytest.raises(errors.FieldError, match=r"what the run in .* has begun"):
+    load(path, is_needed=True)
   os.remove(path)
   again = load(path)
   assert again.weights is None

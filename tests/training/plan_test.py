@@ -67,6 +67,22 @@ def test_users_who_are_too_few(num_users):
   assert fe.plan(no_noise, measure=False).epsilon == np.inf
 
 
+def test_so_much_noise_that_epsilon_is_0():
+  images, labels = np.zeros([24, 8, 8, 1], np.uint8), np.arange(24) % 4
+  spec = fe.RunSpec(
+    task=fe.ArrayTask(
+      images, labels, np.arange(24) // 3, test=(images, labels)
+    ),
+    participation=fe.Poisson(users_per_round=4),
+    mechanism=fe.Gaussian(noise_multiplier=20.0, clip_norm=0.1),
+    rounds=2,
+    delta=0.1,
+  )
+  plan = fe.plan(spec, measure=False)
+  assert plan.epsilon == 0
+  assert "That is below 10, with the users there are." in plan.lines
+
+
 def _spec(**options):
   # The demo's settings, of which RDP says 3.239.
   return fe.RunSpec(
@@ -87,6 +103,35 @@ def test_a_plan_has_the_figures_and_tells_them():
   assert plan.epsilon == pytest.approx(2.562, abs=1e-3)
   assert (plan.delta, plan.noise_on_mean) == (2e-5, 0.8 / 512)
   assert "<- this run" in str(plan)
+
+
+def test_users_who_only_validate_hide_nobody():
+  task = fe.create_task("handwriting", num_users=20_500, selection_users=500)
+  plan = fe.plan(dataclasses.replace(_spec(), task=task), measure=False)
+  assert plan.ledger == fe.plan(_spec(), measure=False).ledger
+  assert plan.ledger.participation.num_users == 20_000
+
+
+def test_the_noise_on_the_mean_stays_where_rounds_get_fewer_users(monkeypatch):
+  create, larger = ledger_lib.create_ledger, []
+
+  def record(claim, noise, rounds, **options):
+    if claim.num_users > 20_000:
+      larger.append((claim, noise.multiplier))
+    return create(claim, noise, rounds, **options)
+
+  monkeypatch.setattr(plan_lib.ledger_lib, "create_ledger", record)
+  spec = dataclasses.replace(
+    _spec(),
+    participation=fe.RandomAllocation(users_per_round=1_000, period=4),
+    mechanism=fe.Gaussian(noise_multiplier=0.3),
+  )
+  fe.plan(spec, measure=False)
+  shares = [claim.users_per_round / claim.num_users for claim, _ in larger]
+  # A twentieth is asked for: five rounds of a block; some populations have six.
+  assert min(shares) == pytest.approx(1 / 24)
+  for claim, noise in larger:
+    assert noise / claim.users_per_round == pytest.approx(0.3 / 1_000, rel=1e-3)
 
 
 def test_a_plan_of_arrays_and_an_account_need_no_tensorflow():

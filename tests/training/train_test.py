@@ -20,3 +20,22 @@ def test_trains_where_an_event_loop_runs(tmp_path):
 
   first, again = asyncio.run(program())
   assert first.recall_at_far(0.1) == again.recall_at_far(0.1) >= 0
+
+
+@pytest.mark.slow
+def test_a_complete_run_exports_only_to_where_it_can(tmp_path):
+  def train(path):
+    return fe.train(
+      tiny_specs.create(),
+      run_dir=tmp_path / "run",
+      export_backbone=path and str(tmp_path / path),
+    )
+
+  train(None)
+  with pytest.raises(fe.FieldError, match="export_backbone must be a path wh"):
+    train("none/backbone")
+  assert not (tmp_path / "none").exists()
+  for _ in range(2):
+    # The second time, it is there.
+    train("backbone")
+  assert (tmp_path / "backbone/saved_model.pb").exists()

@@ -207,6 +207,21 @@ def test_resumed_tuning_neither_draws_nor_runs_again(tmp_path, lost):
   assert run.calls[4] == run.calls[2]
 
 
+def test_a_tuning_goes_on_with_what_decides_no_result(tmp_path, monkeypatch):
+  run = tunings.Tuning(tmp_path)
+  whole = run.run([0.1], 1)
+  spec = tunings.SPEC
+  runtime = dataclasses.replace(spec.runtime, concurrent_clients=3)
+  monkeypatch.setattr(
+    tunings, "SPEC", dataclasses.replace(spec, runtime=runtime)
+  )
+  assert run.run([0.1]) == whole
+  assert len(run.calls) == 1
+  monkeypatch.setattr(tunings, "SPEC", dataclasses.replace(spec, rounds=4))
+  with pytest.raises(errors.FieldError, match=r"rounds=5 \(now 4\)"):
+    run.run([0.1])
+
+
 @pytest.mark.parametrize("worst", [tunings.DIVERGES, tunings.NEGATIVE])
 def test_diverged_and_refused_trials_are_the_worst(tmp_path, epsilon, worst):
   run = tunings.Tuning(tmp_path)

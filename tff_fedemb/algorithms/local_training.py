@@ -120,6 +120,36 @@ class LocalTraining(config_lib.Config):
         self.head_imprint_steps,
       )
 
+  def check_images(
+    self, task: str, image_shape: tuple[int, ...] | None
+  ) -> None:
+    """Checks that the images of a task can be augmented and turned as asked.
+
+    Args:
+      task: Name of the task.
+      image_shape: Height, width and channels; None if its examples are no
+        images.
+
+    Raises:
+      errors.FieldError: If they cannot.
+    """
+    for name, value, allowed in (
+      ("augmentation", self.augmentation, "none"),
+      ("turned_classes", self.turned_classes, False),
+    ):
+      if value != allowed and image_shape is None:
+        raise errors.FieldError(
+          name,
+          f"be {allowed} for task {task}, whose examples are no images",
+          value,
+        )
+    if self.turned_classes and image_shape and image_shape[0] != image_shape[1]:
+      raise errors.FieldError(
+        "turned_classes",
+        f"be False for task {task}, whose images are not square",
+        f"images of {image_shape[0]}x{image_shape[1]}",
+      )
+
   @property
   def classes_per_label(self) -> int:
     """Number of classes in training for each class of the data."""

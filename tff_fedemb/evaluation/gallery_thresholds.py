@@ -17,6 +17,7 @@ from scipy import optimize
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import rates as rates_lib
 from tff_fedemb.evaluation import runner_up
 
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001)
@@ -131,7 +132,7 @@ def measure(
   curve = {
     "meaning": _MEANING,
     "compared": identification.MEAN,
-    "confidence": identification.CONFIDENCE,
+    "confidence": rates_lib.CONFIDENCE,
     "fpir": list(RATES),
     "by_images": by_images,
   }
@@ -325,7 +326,7 @@ def _find_certain(
   The bound is one-sided, of as many independent probes as the interval of the
   curve stands for.
   """
-  confidence = curve.get("confidence", identification.CONFIDENCE)
+  confidence = curve.get("confidence", rates_lib.CONFIDENCE)
 
   def is_above(tried: float) -> bool:
     _, _, high = _interpolate(curve, tried, size, images)
@@ -334,7 +335,7 @@ def _find_certain(
     # A curve of few different similarities may end below the rate itself.
     high = min(max(high, 1.001 * tried), 1.0)
     probes = _find_probes(tried, high, (1 + confidence) / 2)
-    return identification.bound_rate(tried, probes, certainty) > rate
+    return rates_lib.bound_rate(tried, probes, certainty) > rate
 
   smallest = min(curve["fpir"])
   tried = np.geomspace(smallest, rate, _NUM_TRIED).tolist()
@@ -351,7 +352,7 @@ def _find_probes(rate: float, high: float, level: float) -> float:
 
   def miss(log_probes: float) -> float:
     probes = math.exp(log_probes)
-    return identification.bound_rate(rate, probes, level) - high
+    return rates_lib.bound_rate(rate, probes, level) - high
 
   return math.exp(optimize.brentq(miss, -12.0, 30.0))
 

@@ -12,6 +12,7 @@ import dataclasses
 import numpy as np
 
 from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import rates as rates_lib
 
 # Figures of fewer classes would describe single people.
 MIN_CLASSES = 20
@@ -43,9 +44,9 @@ class Group:
 
   name: str
   num_classes: int
-  far: identification.Rate
-  recall: identification.Rate
-  fnir: identification.Rate | None
+  far: rates_lib.Rate
+  recall: rates_lib.Rate
+  fnir: rates_lib.Rate | None
   share_of_training_users: float | None
 
 

@@ -16,7 +16,6 @@ the choice of a class's enrolled images is random, from a fixed seed.
 from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
-from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -26,8 +25,8 @@ from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import arrays
 from tff_fedemb.evaluation import cohorts
 from tff_fedemb.evaluation import pairs
+from tff_fedemb.evaluation import rates as rates_lib
 
-CONFIDENCE = 0.95
 # A probe is compared with an identity by its nearest image, or by the mean
 # direction of its images. The mean finds more people at the same strangers.
 NEAREST = "nearest"
@@ -40,19 +39,6 @@ _MAX_EVENTS = 2**20
 _NUM_DET_POINTS = 25
 # The similarity of a probe with another identity.
 _EVENT = np.dtype([("probe", int), ("identity", int), ("similarity", float)])
-
-
-@dataclasses.dataclass(frozen=True)
-class Rate:
-  """A rate, and the ends of its interval; all in [0, 1]."""
-
-  value: float
-  low: float
-  high: float
-
-  def complement(self) -> "Rate":
-    """Returns the rate of the opposite outcome."""
-    return Rate(1 - self.value, 1 - self.high, 1 - self.low)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +61,8 @@ class DetPoint:
   """A threshold and the rates there, of a gallery of one size."""
 
   threshold: float
-  fpir: Rate
-  fnir: Rate
+  fpir: rates_lib.Rate
+  fnir: rates_lib.Rate
 
 
 class Identification:
@@ -238,11 +224,11 @@ class Identification:
     """
     measured = min(size, self.largest_size)
     rates = self._rates(measured)
-    return find_threshold(
+    return rates_lib.find_threshold(
       self._events["similarity"], rates, rate * measured / size
     )
 
-  def false_positive_rate(self, threshold: float, size: int) -> Rate:
+  def false_positive_rate(self, threshold: float, size: int) -> rates_lib.Rate:
     """Measures FPIR: the share of strangers' probes that are accepted.
 
     A gallery of more identities than `largest_size`, L, is not measured.
@@ -265,7 +251,7 @@ class Identification:
     factor = size / measured
     value = min(rate.value * factor, 1.0)
     high = min(rate.high * factor, 1.0)
-    return Rate(value, rate.low, high)
+    return rates_lib.Rate(value, rate.low, high)
 
   def _count_accepted(
     self, threshold: float, rates: np.ndarray
@@ -287,7 +273,7 @@ class Identification:
 
     if threshold > self._floor:
       values = self._events["similarity"]
-      below = _count_below(values, threshold, side="left")
+      below = rates_lib.count_below(values, threshold, side="left")
       events = self._events[: len(values) - below]
       counts = np.bincount(events["probe"], minlength=len(self.classes))
       of_events = change(counts, self.weights)[events["probe"]]
@@ -303,7 +289,9 @@ class Identification:
       changes += change(counts[rows], self.weights[rows]) @ accepted
     return counts, changes
 
-  def false_negative_rates(self, uses: Sequence[Operation]) -> list[Rate]:
+  def false_negative_rates(
+    self, uses: Sequence[Operation]
+  ) -> list[rates_lib.Rate]:
     """Measures FNIR: the share of enrolled people's probes that are not found.
 
     Probes are the images that are not enrolled. An identity as similar as the
@@ -370,7 +358,7 @@ class Identification:
       np.add.at(taken, (own[is_mate], nearest[is_mate]), 1)
     return taken
 
-  def _rate(self, value: float, rest: np.ndarray) -> Rate:
+  def _rate(self, value: float, rest: np.ndarray) -> rates_lib.Rate:
     """A rate and its interval, from the counts without each class."""
     count = self.num_classes
     without = rest * count / (count - 1)
@@ -383,52 +371,13 @@ class Identification:
     if variance and value not in (0.0, 1.0):
       probes = value * (1 - value) / variance
     hits = value * probes
-    alpha = (1 - CONFIDENCE) / 2
+    alpha = (1 - rates_lib.CONFIDENCE) / 2
     low, high = 0.0, 1.0
     if value > 0:
       low = float(stats.beta.ppf(alpha, hits, probes - hits + 1))
     if value < 1:
-      high = bound_rate(value, probes, 1 - alpha)
-    return Rate(value, low, high)
-
-
-def bound_rate(rate: float, probes: float, level: float) -> float:
-  """Returns Clopper and Pearson's upper bound of a rate.
-
-  Args:
-    rate: Share of probes, below 1.
-    probes: Number of independent probes that would have its variance.
-    level: Probability that the true rate is at most the bound.
-  """
-  hits = rate * probes
-  return float(stats.beta.ppf(level, hits + 1, probes - hits))
-
-
-def find_threshold(
-  values: np.ndarray, rates: np.ndarray, rate: float
-) -> float | None:
-  """Finds the smallest value from which on a rate is not exceeded.
-
-  Args:
-    values: Similarities or scores, from the highest down, `[n]`.
-    rates: Share that is accepted from each value on, ascending, `[n]`.
-    rate: Largest share to accept.
-
-  Returns:
-    One of the values; `None` if accepting even the highest one is too much.
-  """
-  count = int(np.searchsorted(rates, rate, side="right"))
-  # A value that equals a rejected one is rejected too.
-  if count < len(values):
-    count = len(values) - _count_below(values, values[count], side="right")
-  return float(values[count - 1]) if count else None
-
-
-def _count_below(
-  values: np.ndarray, threshold: float, *, side: Literal["left", "right"]
-) -> int:
-  """Counts values, from the highest down, below a threshold, or at it, too."""
-  return int(np.searchsorted(values[::-1], threshold, side=side))
+      high = rates_lib.bound_rate(value, probes, 1 - alpha)
+    return rates_lib.Rate(value, low, high)
 
 
 def numbers_of_images(labels: np.ndarray, wanted: Sequence[int]) -> list[int]:

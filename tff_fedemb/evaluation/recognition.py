@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import rates as rates_lib
 
 # Share of strangers' images that may be accepted where FNIR is measured.
 FALSE_POSITIVE_RATE = 0.01
@@ -29,8 +30,8 @@ class OfSize:
   """
 
   size: int
-  rank_one: identification.Rate
-  fnir: identification.Rate | None
+  rank_one: rates_lib.Rate
+  fnir: rates_lib.Rate | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Recognition:
   images: int
   num_classes: int
   sizes: tuple[OfSize, ...]
-  cmc: tuple[identification.Rate, ...]
+  cmc: tuple[rates_lib.Rate, ...]
   det: tuple[identification.DetPoint, ...]
 
 

@@ -17,6 +17,7 @@ import dataclasses
 import numpy as np
 
 from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import rates as rates_lib
 
 # Chosen on galleries of 30 to 100 characters of Omniglot.
 WEIGHT = 0.4
@@ -121,7 +122,7 @@ class _Galleries:
     accepted = np.cumsum(weights) / weights.sum()
     thresholds, gains = [], []
     for rate in rates:
-      threshold = identification.find_threshold(scores, accepted, rate)
+      threshold = rates_lib.find_threshold(scores, accepted, rate)
       alone = self._measured.threshold(rate, self._size)
       thresholds.append(threshold)
       gains.append(

@@ -156,7 +156,7 @@ def freeze(
       trainable == "all"
       or layer.name == EMBEDDING
       or (trainable != "embedding" and isinstance(layer, normalizations))
-      or (trainable == "outer" and not re.match(middle, layer.name))
+      or (trainable == "outer" and not re.match(middle or "", layer.name))
     )
 
 

@@ -62,8 +62,8 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Weights of a class of layers in the order of Keras, each with the option of
 # the layer without which it has none.
-_SCALES = {"gamma": "scale", "beta": "center"}
-_BIASED = {"kernel": None, "bias": "use_bias"}
+_SCALES: dict[str, str | None] = {"gamma": "scale", "beta": "center"}
+_BIASED: dict[str, str | None] = {"kernel": None, "bias": "use_bias"}
 _WEIGHTS_OF: dict[str, dict[str, str | None]] = {
   "BatchNormalization": _SCALES
   | dict.fromkeys(pretrained_normalization.OF_BATCHES[2:]),

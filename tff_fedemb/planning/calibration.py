@@ -283,7 +283,8 @@ class _Search:
     """
     first, most = self.limits
     claim = self.plan.participation
-    if self.solve_for != "users_per_round" or claim.is_sampled:
+    is_anew = claim.is_sampled and not claim.is_drawn_once
+    if self.solve_for != "users_per_round" or is_anew:
       own = {
         "noise_multiplier": round(self.plan.noise_multiplier * _NOISE_UNITS),
         "num_users": claim.num_users,

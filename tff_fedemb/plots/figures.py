@@ -52,13 +52,13 @@ class Measurement:
     epsilon: Epsilon of each run; infinity without noise.
     extrapolated: Epsilon for other cohort factors, or for other numbers of
       users; the picture says which of the two.
-    num_users: Number of users of the runs; None if it is not shown.
+    num_users: Number of users of the runs; 0 if it is not shown.
   """
 
   values: tuple[float, ...]
   epsilon: float
   extrapolated: Mapping[float, float] = dataclasses.field(default_factory=dict)
-  num_users: int | None = None
+  num_users: int = 0
 
   @property
   def mean(self) -> float:
@@ -193,7 +193,7 @@ def decorate(
       borderaxespad=0.0,
     )
     pixels = legend.get_window_extent().height
-    pad += 72 * pixels / axes.get_figure().dpi
+    pad += 72 * pixels / axes.figure.dpi
   axes.set_title(title, fontsize=12, loc="left", fontweight="bold", pad=pad)
   axes.set_xlabel(x_label, fontsize=11)
   axes.set_ylabel(y_label, fontsize=11)

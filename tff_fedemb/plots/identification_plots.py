@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib import axes as mpl_axes
 
-from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import rates as rates_lib
 from tff_fedemb.evaluation import recognition
 from tff_fedemb.plots import figures
 
@@ -17,7 +17,7 @@ def _name(part: recognition.Recognition) -> str:
 def _draw_rates(
   axes: mpl_axes.Axes,
   places: Sequence[float],
-  rates: Sequence[identification.Rate],
+  rates: Sequence[rates_lib.Rate],
   index: int,
   label: str,
 ) -> list:
@@ -49,9 +49,11 @@ def draw_sizes(
     ranked = [gallery.rank_one for gallery in part.sizes]
     label = f"nearest is right, {_name(part)}"
     keys += _draw_rates(axes, sizes, ranked, len(keys), label)
-    known = [gallery for gallery in part.sizes if gallery.fnir is not None]
-    sizes = [gallery.size for gallery in known]
-    found = [gallery.fnir.complement() for gallery in known]
+    sizes, found = [], []
+    for gallery in part.sizes:
+      if gallery.fnir is not None:
+        sizes.append(gallery.size)
+        found.append(gallery.fnir.complement())
     label = f"and {rejected}, {_name(part)}"
     keys += _draw_rates(axes, sizes, found, len(keys), label)
   figures.decorate(

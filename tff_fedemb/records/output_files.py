@@ -37,10 +37,9 @@ def check(
     FieldError: If a file cannot be written, or if two paths lead to the same
       file, by links too.
   """
-  taken = {}
+  taken: dict[str, str] = {}
   for name, paths in (inputs or {}).items():
-    for path in paths:
-      taken[os.path.realpath(path)] = name
+    taken |= {os.path.realpath(source): name for source in paths}
   for name, path in outputs.items():
     if path is None:
       continue

@@ -223,15 +223,14 @@ def _in_short(digest: str | None) -> str:
 
 
 def _rounds_told(
-  chain: chain_lib.Chain,
-  path: pathlib.Path,
+  chain: chain_lib.Chain, path: pathlib.Path
 ) -> Iterator[tuple[str, int]]:
   """Yields files that mention rounds, each with the last round mentioned."""
   for number in run_directory.checkpointed_rounds(path):
     yield f"{run_directory.CHECKPOINTS}/round_{number}", number
   if (path / _METRICS).exists():
     try:
-      rows = pd.read_csv(path / _METRICS, usecols=["round_num"])
+      rows = pd.read_csv(path / _METRICS, usecols=["round_num"], dtype=int)
     except (OSError, ValueError) as error:
       raise run_directory.damaged(path / _METRICS, error) from error
     yield _METRICS, max(rows.round_num, default=0)

@@ -303,13 +303,6 @@ class TrainingLoop:
     share = self.config.export_start_share
     return averaged_model.mix(self._start, model, share=share)
 
-  @property
-  def best_model(self) -> Any:
-    """Model to hand over for the best of the evaluated rounds."""
-    best = self.kept.best
-    # The weights of the start may lack a head.
-    return self.handed_over(best.weights) if best.round else best.weights
-
   def _structured(self) -> Any:
     """Returns the state of the process as TFF has it."""
     return self.runtime.structured_state(self.state.process_state)

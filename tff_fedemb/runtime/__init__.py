@@ -124,11 +124,9 @@ class RuntimeConfig(config_lib.Config):
   def __post_init__(self):
     super().__post_init__()
     gpus = self.ray_worker_gpus
-    if gpus != (round(gpus, 4) if gpus < 1 else int(gpus)):
+    if 0 < gpus < 1e-4 or not (gpus < 1 or gpus.is_integer()):
       raise errors.FieldError(
-        "ray_worker_gpus",
-        "be a whole number, or less than 1 with at most four decimals",
-        gpus,
+        "ray_worker_gpus", "be a whole number, or from 0.0001 to 1", gpus
       )
     for spec in config_lib.specs(type(self)):
       taken_by: Iterable[str] = _TAKEN_BY.get(spec.name, RUNTIMES)

@@ -28,7 +28,7 @@ with epy.lazy_imports():
   from tff_fedemb.data import photo_table
   from tff_fedemb.evaluation import gallery_thresholds
   from tff_fedemb.evaluation import groups
-  from tff_fedemb.evaluation import identification
+  from tff_fedemb.evaluation import rates as rates_lib
   from tff_fedemb.evaluation import recognition
   from tff_fedemb.evaluation import retrieval
   from tff_fedemb.evaluation import verification
@@ -224,7 +224,7 @@ def _tell(
 def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
   """Prints the figures of groups."""
 
-  def show(rate: identification.Rate | None) -> str:
+  def show(rate: rates_lib.Rate | None) -> str:
     if rate is None:
       return "-"
     return f"{rate.value:.4f} [{rate.low:.4f}, {rate.high:.4f}]"

@@ -90,6 +90,8 @@ class ArrayTask(task_lib.TaskSource):
     for name, (_, labels) in held_out.items():
       labels = arrays.to_labels(name, labels, len(images[name]))
       found[name] = images[name], labels
+    if self.validation is None:
+      del found["validation"]
     for name, value in found.items():
       object.__setattr__(self, name, value)
 

@@ -333,24 +333,9 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
       " head of one class learns nothing",
       1,
     )
-  local = spec.algorithm.local
-  for name, value, allowed in (
-    ("augmentation", local.augmentation, "none"),
-    ("turned_classes", local.turned_classes, False),
-  ):
-    if value != allowed and not task.has_images:
-      raise errors.FieldError(
-        name,
-        f"be {allowed} for task {task.name}, whose examples are no images",
-        value,
-      )
-  height, width = (*task.image_shape, 0)[:2]
-  if local.turned_classes and height != width:
-    raise errors.FieldError(
-      "turned_classes",
-      "be false for images that are not square",
-      f"{height}x{width}",
-    )
+  spec.algorithm.local.check_images(
+    task.name, task.image_shape if task.has_images else None
+  )
   experiment = resolve_cost(spec, len(task.train_users))
   experiment = dataclasses.replace(experiment, task=task)
   # A backbone that does not fit is refused before the process is built.
@@ -433,7 +418,10 @@ def _create_participation(
       goal,
       users_per_client=asked.users_per_client,
       min_separation=min_separation or part_of_pass,
-      max_participations=asked.max_participations or server.max_participations,
+      max_participations=min(
+        filter(None, [asked.max_participations, server.max_participations]),
+        default=None,
+      ),
       equal_work=deployed.compute.equal_work,
     )
   if asked.max_participations is not None:

@@ -259,8 +259,9 @@ def audit(
   checks.check_not_forked()
   task = task or spec.task.create()
   with output_files.directory(config.output_dir) as directory:
-    outputs = {"output_dir": os.fspath(directory / "audit.json")}
-    output_files.check(outputs, overwrite=True)
+    for name in ("audit.json", "audit.png"):
+      outputs = {"output_dir": os.fspath(directory / name)}
+      output_files.check(outputs, overwrite=True)
   ledger, points = _Audit(config, spec, task).train()
   result = _summarize(ledger, points, config.significance)
   output_files.json_writer(result)(directory / "audit.json")

@@ -70,7 +70,6 @@ def bound_files(
   Raises:
     errors.FieldError: If a file cannot be used, or as the method says.
   """
-  config.require("in_scores", "out_scores")
   scores = scores_lib.Scores(
     _load("in_scores", config.in_scores), _load("out_scores", config.out_scores)
   )
