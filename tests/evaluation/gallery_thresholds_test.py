@@ -113,7 +113,7 @@ class TestFind:
       gallery_thresholds.find(curve, 0.002, 1, 1, certainty=0.95)
 
   def test_a_curve_may_end_below_its_rate(self):
-    # Of few different similarities, a point's own rate is below the wanted.
+    # With few different similarities, a point's own rate is below the wanted.
     part = {
       **{"images": 1, "num_classes": 30, "size": [1]},
       "threshold": [[0.2, 0.4]],

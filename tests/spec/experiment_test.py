@@ -20,7 +20,10 @@ from tff_fedemb.spec import experiment
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"max_participations": 1}, "max_participations must not be given for a r"),
+    (
+      {"max_participations": 1},
+      "max_participations must not be given without a d",
+    ),
     ({"users_per_round": 10.5}, "users_per_round must be an integer"),
   ],
 )

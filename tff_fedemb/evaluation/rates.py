@@ -64,7 +64,7 @@ def count_below(
   """Counts values below a threshold.
 
   Args:
-    values: From the highest down, `[n]`.
+    values: Values in descending order, `[n]`.
     threshold: The threshold.
     side: "left" to leave out values at the threshold, "right" to count them.
   """

@@ -427,7 +427,7 @@ def _create_participation(
   if asked.max_participations is not None:
     raise errors.FieldError(
       "max_participations",
-      "not be given for a run whose server draws the users: it draws them anew",
+      "not be given without a deployment, whose server enforces it",
       asked.max_participations,
     )
   users = goal * asked.users_per_client
