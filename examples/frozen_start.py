@@ -6,6 +6,7 @@ normalisation on made-up characters, which stand for public data, says what it
 recalls on others, and writes a file that --pretrained_backbone loads with
 --norm=group or frozen.
   python -m examples.frozen_start start.h5 1000 6
+docs/models.md has what came of it.
 """
 
 from collections.abc import Sequence
