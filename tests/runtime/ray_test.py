@@ -281,7 +281,7 @@ def test_workers_of_two_machines(monkeypatch, options, machine, number):
     ({"ray_worker_gpus": 0.5}, "at most the 0 that"),
     # Ray has no such parts of a GPU.
     ({"ray_worker_gpus": 1.5}, "ray_worker_gpus must be a whole .* found 1.5"),
-    ({"ray_worker_gpus": 1e-5}, "or less than 1 with at most four decimals"),
+    ({"ray_worker_gpus": 1e-5}, "or from 0.0001 to 1"),
     ({"ray_workers": 6}, "ray_workers must be at most the 5 that"),
     (
       {"ray_address": "localhost"},
