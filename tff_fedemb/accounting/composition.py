@@ -53,10 +53,9 @@ def noise_of(mechanism: mechanism_lib.Mechanism) -> Noise:
   """Returns the noise that a mechanism adds to the sum of every round.
 
   Args:
-    mechanism: Any mechanism; without secret noise the multiplier is 0.
+    mechanism: Any mechanism; without noise the multiplier is 0.
   """
-  multiplier = mechanism.config.secret_noise_multiplier
-  return Noise(multiplier, mechanism.strategy)
+  return Noise(mechanism.config.noise_multiplier, mechanism.strategy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
