@@ -39,10 +39,9 @@ def main(argv: Sequence[str]) -> None:
       if delta is None:
         raise errors.FieldError("delta", "be given", "nothing")
       path = config.output_json
-      config.require("in_scores", "out_scores")
-      inputs = {
-        name: [getattr(config, name)] for name in ("in_scores", "out_scores")
-      }
+      files = ("in_scores", "out_scores")
+      config.require(*files)
+      inputs = {name: [getattr(config, name)] for name in files}
       output_files.check({"output_json": path}, overwrite=True, inputs=inputs)
       values, text = audit_settings.bound_files(config, delta)
       output_files.write_json(path, values)

@@ -194,12 +194,7 @@ class PopulationConfig(TaskConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    if self.selection_users >= self.num_users:
-      raise errors.FieldError(
-        "selection_users",
-        f"be less than the number of users, {self.num_users:,}",
-        self.selection_users,
-      )
+    task_lib.check_somebody_trains(self.selection_users, self.num_users)
 
   @property
   def num_train_users(self) -> int:

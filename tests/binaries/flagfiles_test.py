@@ -182,7 +182,7 @@ def test_delta_of_an_extrapolation():
     extrapolation = dataclasses.replace(
       config(), extrapolated_num_users=num_users
     )
-    # What follows from the number of users is not kept as if it were given.
+    # A delta that the number of users gives is not stored.
     assert extrapolation.extrapolated_delta is None
     assert extrapolation.extrapolate(ledger).delta == delta
   assert config(extrapolated_num_users=0).extrapolate(ledger) is None

@@ -41,6 +41,24 @@ def find_none(client_id: str) -> list[str]:
   return []
 
 
+def check_somebody_trains(selection_users: int, num_users: int) -> None:
+  """Refuses to leave all users out of training.
+
+  Args:
+    selection_users: Number of users who do not train.
+    num_users: Number of all users.
+
+  Raises:
+    errors.FieldError: If nobody would be left to train.
+  """
+  if selection_users >= num_users:
+    raise errors.FieldError(
+      "selection_users",
+      f"be less than the number of users, {num_users:,}",
+      selection_users,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
   """Data, classes and default backbone of a benchmark.
@@ -161,12 +179,7 @@ class Task:
     Raises:
       errors.FieldError: If nobody would be left to train.
     """
-    if selection_users >= len(self.train_users):
-      raise errors.FieldError(
-        "selection_users",
-        f"be less than the number of users, {len(self.train_users):,}",
-        selection_users,
-      )
+    check_somebody_trains(selection_users, len(self.train_users))
     train_users, left_out = self.train_users.leave_out(selection_users)
     read = functools.cache(lambda: self._read_users(left_out))
 
