@@ -12,7 +12,7 @@ import pytest
 from binaries import config_flags
 from tests.binaries import programs
 import tff_fedemb
-from tff_fedemb.spec import experiment
+from tff_fedemb.spec import run_cost
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = [
@@ -135,7 +135,7 @@ def test_flagfiles_cost_what_the_readme_says(name, epsilon, delta, monkeypatch):
     "run_federated", f"--flagfile=binaries/flagfiles/{name}.flags"
   )
   # As a plan has it, which takes seconds to tell it for other noise too.
-  run = experiment.resolve_cost(spec, spec.task.num_train_users)
+  run = run_cost.resolve_cost(spec, spec.task.num_train_users)
   ledger = run.predict_ledger()
   digits = len(epsilon.partition(".")[2])
   assert f"{ledger.tightest_epsilon():.{digits}f}" == epsilon

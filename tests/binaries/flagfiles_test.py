@@ -12,7 +12,7 @@ from tff_fedemb import errors
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import min_separation
-from tff_fedemb.spec import experiment
+from tff_fedemb.spec import run_cost
 from tff_fedemb.spec import spec as spec_lib
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -153,7 +153,7 @@ def test_digiface_is_the_headline_table(parsed):
     )
     # Such a run prints this beside its own cost, by RDP.
     spec = _read("run_federated", f"digiface_{algorithm}")
-    run = experiment.resolve_cost(spec, _NUM_USERS["digiface"][0])
+    run = run_cost.resolve_cost(spec, _NUM_USERS["digiface"][0])
     found = spec.extrapolation.extrapolate(run.plan_ledger())
     reading = "user_level" if algorithm == "ftrl" else "authors"
     printed = {"fedavg": "5.62", "fedemb": "3.90", "ftrl": "9.67"}[algorithm]
@@ -211,7 +211,7 @@ def test_runs_themselves_cost_little(name, num_users, epsilon):
     delta=None,
     extrapolated_num_users=0,
   )
-  ledger = experiment.resolve_cost(spec, num_users).plan_ledger()
+  ledger = run_cost.resolve_cost(spec, num_users).plan_ledger()
   assert ledger.report().epsilon == pytest.approx(epsilon, abs=1e-3)
 
 

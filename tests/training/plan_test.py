@@ -16,6 +16,7 @@ from tff_fedemb.participation import participation_check
 from tff_fedemb.participation import participation_trace
 from tff_fedemb.planning import planning
 from tff_fedemb.spec import experiment
+from tff_fedemb.spec import run_cost
 from tff_fedemb.training import plan as plan_lib
 
 _SCRIPT = """
@@ -95,7 +96,7 @@ def _spec(**options):
 
 
 def test_a_plan_has_the_figures_and_tells_them():
-  told = plan_lib.tell_cost(experiment.resolve_cost(_spec(), 20_000))
+  told = plan_lib.tell_cost(run_cost.resolve_cost(_spec(), 20_000))
   assert told.startswith(
     "These settings cost epsilon = 2.562 at delta = 2e-05 in 60 rounds"
   )

@@ -1,38 +1,26 @@
-"""A run whose task is at hand: what is built, drawn and accounted for.
+"""A run whose task is at hand: what is built and trained.
 
 `resolve` settles what a `RunSpec` leaves to the data, such as the number of
-users, and refuses what does not fit them.
+users, and refuses what does not fit them. `run_cost` has what their number
+alone decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 import dataclasses
 import functools
 from typing import Any
 
 from etils import epy
 
-from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.accounting import composition
-from tff_fedemb.accounting import ledger as ledger_lib
-from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation as simulation_lib
-from tff_fedemb.mechanisms import mechanism as mechanism_lib
-from tff_fedemb.mechanisms import none
 from tff_fedemb.mechanisms import registry as aggregators
-from tff_fedemb.participation import check_ins
-from tff_fedemb.participation import fixed_size
-from tff_fedemb.participation import participation as participation_lib
-from tff_fedemb.participation import participation_check
-from tff_fedemb.participation import participation_trace
-from tff_fedemb.participation import registry as participations
-from tff_fedemb.planning import budget
-from tff_fedemb.planning import planning
+from tff_fedemb.spec import run_cost
 from tff_fedemb.spec import spec as spec_lib
 
 with epy.lazy_imports():
@@ -47,29 +35,16 @@ with epy.lazy_imports():
   from tff_fedemb.runtime import secure_sums
   from tff_fedemb.spec import task as task_lib
 
-# By default, a user may take part again after a quarter of a pass, that is, of
-# the rounds in which the report goal uses up all users: those who are there by
-# day must suffice.
-_PARTS_OF_PASS = 4
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(run_cost.RunCost):
   """A training on the data of users, and its cost.
 
   Attributes:
-    spec: Spec of the run.
-    participation: Draws the virtual clients of a round.
-    mechanism: Aggregator and what it costs.
-    delta: Delta of the guarantee.
-    task: Data and classes; `None` where only the cost matters.
+    task: Data and classes.
   """
 
-  spec: spec_lib.RunSpec
-  participation: participation_lib.Participation
-  mechanism: mechanism_lib.Mechanism
-  delta: float
-  task: task_lib.Task | None = None
+  task: task_lib.Task
 
   @property
   def name(self) -> str:
@@ -207,40 +182,10 @@ class Experiment:
       return None
     return secure_sums.SIMULATED
 
-  def plan_ledger(
-    self, process: tff.learning.templates.LearningProcess | None = None
-  ) -> ledger_lib.Ledger:
-    """Creates the ledger of all rounds to come.
-
-    Args:
-      process: Process whose updates are summed; `None` takes the size of an
-        update from `num_parameters`.
-
-    Returns:
-      The ledger, for the delta of the run.
-
-    Raises:
-      errors.FieldError: If the mechanism cannot be accounted for.
-    """
-    num_parameters = self.num_parameters
-    if process is not None:
-      trainable, _ = _weights_of(process)
-      num_parameters = sum(spec.shape.num_elements() for spec in trainable)
-    round_sum = planning.create_round_sum(
-      self.mechanism.config, self.mechanism.clients_per_round, num_parameters
-    )
-    return ledger_lib.create_ledger(
-      self.participation,
-      composition.noise_of(self.mechanism),
-      self.spec.rounds,
-      delta=self.delta,
-      round_sum=round_sum,
-    )
-
   @property
   def num_parameters(self) -> int | None:
-    """Numbers of an update; None without a task, or where nothing is noised."""
-    if self.task is None or not self.mechanism.config.noise_multiplier:
+    """Numbers of an update; None where nothing is noised."""
+    if not self.mechanism.config.noise_multiplier:
       return None
     algorithm = self.spec.algorithm
     of_backbone, embedding_dim = self.measure_backbone()
@@ -248,6 +193,11 @@ class Experiment:
     num_classes = self.task.num_train_classes * classes_per_label
     of_head = algorithm.count_head_parameters(num_classes, embedding_dim)
     return of_backbone + of_head
+
+  @property
+  def users_digest(self) -> str:
+    """Digest of who the users are."""
+    return self.task.train_users.digest
 
   def measure_backbone(self) -> tuple[int, int]:
     """Returns the backbone's trained numbers, and the size of an embedding.
@@ -262,36 +212,15 @@ class Experiment:
       self.spec.runtime.compute_precision,
     )
 
-  def predict_ledger(self) -> ledger_lib.Ledger:
-    """Returns the ledger of all rounds to come, as the trace will bear it out.
 
-    Under a `sampling_seed` anyone can draw all rounds, and so count those that
-    a user is in.
-    """
-    ledger, users = self.plan_ledger(), self.participation.num_users
-    if self.spec.sampling_seed is None:
-      return ledger
-    rounds = self._draw_rounds(self.spec.sampling_seed)
-    return ledger.as_seen(participation_check.observe(users, rounds))
+def count_parameters(process: tff.learning.templates.LearningProcess) -> int:
+  """Returns the numbers of an update of a process: its trainable weights.
 
-  def _draw_rounds(
-    self, key: int
-  ) -> Iterator[participation_trace.RecordedRound]:
-    """Draws all rounds, one after the other, as a trace has them."""
-    for number in range(self.spec.rounds):
-      clients = self.participation.sample(number, key=key)
-      yield participation_trace.RecordedRound.of(number, clients)
-
-  def check_budget(self) -> None:
-    """Refuses a new run for which its budget has too little left.
-
-    Raises:
-      errors.FieldError: As `budget.check`.
-    """
-    if self.spec.privacy_budget is not None:
-      planned = self.plan_ledger()
-      users = self.task.train_users.digest if self.task is not None else None
-      budget.check(self.spec.privacy_budget, planned, users=users)
+  Args:
+    process: Process whose clients' updates are summed.
+  """
+  trainable, _ = _weights_of(process)
+  return sum(spec.shape.num_elements() for spec in trainable)
 
 
 def _weights_of(
@@ -336,8 +265,8 @@ def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
   spec.algorithm.local.check_images(
     task.name, task.image_shape if task.has_images else None
   )
-  experiment = resolve_cost(spec, len(task.train_users))
-  experiment = dataclasses.replace(experiment, task=task)
+  cost = run_cost.resolve_cost(spec, len(task.train_users))
+  experiment = Experiment(task=task, **vars(cost))
   # A backbone that does not fit is refused before the process is built.
   experiment.measure_backbone()
   return experiment
@@ -356,92 +285,3 @@ def _measure_backbone(
   precision.check_backbone(created, compute_precision)
   trained = sum(x.shape.num_elements() for x in created.trainable_variables)
   return trained, created.output_shape[-1]
-
-
-def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
-  """Settles what a spec leaves to the number of users, without their data.
-
-  Args:
-    spec: Spec of the run.
-    num_users: Number of users who train.
-
-  Returns:
-    The experiment, without a task: it has a cost, and cannot be trained.
-
-  Raises:
-    errors.FieldError: If the spec does not fit so many users.
-  """
-  delta = spec.delta
-  if delta is None:
-    delta = planning.default_delta(num_users)
-  algorithm = spec.algorithm
-  if not isinstance(algorithm, centralized.Centralized):
-    if spec.mechanism.noise_multiplier:
-      checks.check_not_alone("users", num_users)
-    participation = _create_participation(spec, num_users)
-    mechanism = spec.mechanism.create(
-      participation.clients_per_round,
-      composition.schedule_of(participation, spec.rounds),
-      spec.workload,
-    )
-  else:
-    users = algorithm.users_per_round
-    checks.check_integer("users_per_round", users, minimum=1, maximum=num_users)
-    participation = fixed_size.FixedSize(
-      num_users, users, users_per_client=users
-    )
-    mechanism = none.NoneConfig().create(clients_per_round=1)
-  if spec.sampling_seed is not None:
-    participation = participation.with_known_schedule()
-  return Experiment(
-    spec=spec,
-    participation=participation,
-    mechanism=mechanism,
-    delta=delta,
-  )
-
-
-def _create_participation(
-  spec: spec_lib.RunSpec, num_users: int
-) -> participation_lib.Participation:
-  """The participation that is asked for, settled for so many users."""
-  asked, goal = spec.participation, spec.participation.clients_per_round
-  if asked.users_are != "expected":
-    checks.check_integer("users_per_round", asked.users_per_round, minimum=1)
-  if spec.deployment.deployment is not None:
-    deployed = deployment.load(spec.deployment.deployment)
-    server = deployed.server
-    min_separation = asked.min_separation or server.min_separation
-    part_of_pass = max(num_users // (_PARTS_OF_PASS * goal), 1)
-    return check_ins.CheckIns(
-      num_users,
-      goal,
-      users_per_client=asked.users_per_client,
-      min_separation=min_separation or part_of_pass,
-      max_participations=min(
-        filter(None, [asked.max_participations, server.max_participations]),
-        default=None,
-      ),
-      equal_work=deployed.compute.equal_work,
-    )
-  if asked.max_participations is not None:
-    raise errors.FieldError(
-      "max_participations",
-      "not be given without a deployment, whose server enforces it",
-      asked.max_participations,
-    )
-  users = goal * asked.users_per_client
-  if users > num_users:
-    raise errors.FieldError(
-      "clients_per_round x users_per_client",
-      f"be at most the number of users, {num_users:,}",
-      f"{goal} x {asked.users_per_client} = {users}",
-    )
-  fields = {**vars(spec.mechanism), **vars(asked)}
-  bands = planning.options_of_bands(
-    participations.PARTICIPATIONS.name_of(asked),
-    aggregators.AGGREGATORS.name_of(spec.mechanism),
-    fields,
-  )
-  asked = dataclasses.replace(asked, **bands)
-  return asked.for_users(num_users).for_rounds(spec.rounds)

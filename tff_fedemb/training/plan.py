@@ -31,6 +31,7 @@ from tff_fedemb.planning import planning
 from tff_fedemb.report import words
 from tff_fedemb.spec import deployment as deployment_lib
 from tff_fedemb.spec import experiment as experiment_lib
+from tff_fedemb.spec import run_cost
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 
@@ -121,48 +122,50 @@ def plan(
   """
   checks.check_not_forked()
   num_users = spec.task.num_train_users
+  cost: run_cost.RunCost
   if not measure and task is None and num_users is not None:
-    experiment = experiment_lib.resolve_cost(spec, num_users)
-    lines = list(_tell_privacy(experiment))
+    cost = run_cost.resolve_cost(spec, num_users)
+    lines = list(_tell_privacy(cost))
   else:
     experiment = experiment_lib.resolve(spec, task or spec.task.create())
     lines = [*_tell_data(experiment.task), "", *_tell_privacy(experiment)]
     if measure:
       lines += ["", *_tell_round(experiment)]
-  experiment.check_budget()
-  mechanism = experiment.mechanism
+    cost = experiment
+  cost.check_budget()
+  mechanism = cost.mechanism
   return Plan(
-    experiment.predict_ledger(),
+    cost.predict_ledger(),
     mechanism.config.noise_multiplier / mechanism.clients_per_round,
     tuple(lines),
   )
 
 
-def tell_cost(experiment: experiment_lib.Experiment) -> str:
+def tell_cost(cost: run_cost.RunCost) -> str:
   """Says in a sentence what the rounds of a run would cost.
 
   Args:
-    experiment: The run.
+    cost: The run.
 
   Returns:
     Epsilon and delta; where epsilon is above 100, the number of users that
     would have a single-digit one with the same noise on the mean.
   """
-  noise = experiment.mechanism.config.noise_multiplier
+  noise = cost.mechanism.config.noise_multiplier
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
-  epsilon = experiment.predict_ledger().tightest_epsilon()
-  users = f"{experiment.participation.num_users:,} users"
-  cost = f"epsilon = {words.format_epsilon(epsilon)}"
+  epsilon = cost.predict_ledger().tightest_epsilon()
+  users = f"{cost.participation.num_users:,} users"
+  told = f"epsilon = {words.format_epsilon(epsilon)}"
   if epsilon <= _NO_PRIVACY:
     return (
-      f"These settings cost {cost} at delta = {experiment.delta:g} in"
-      f" {experiment.spec.rounds:,} rounds, for {users}."
+      f"These settings cost {told} at delta = {cost.delta:g} in"
+      f" {cost.spec.rounds:,} rounds, for {users}."
     )
-  needed, growth = _find_growth(experiment)
-  takes = _round(growth * experiment.participation.num_users)
+  needed, growth = _find_growth(cost)
+  takes = _round(growth * cost.participation.num_users)
   return (
-    f"No privacy ({cost}): {users} are too few. It takes about {takes} for"
+    f"No privacy ({told}): {users} are too few. It takes about {takes} for"
     f" epsilon = {words.format_epsilon(needed)} with the same noise on the mean"
     " update."
   )
@@ -212,7 +215,7 @@ def _tell_data(task: task_lib.Task) -> Iterator[str]:
 
 
 def _epsilon(
-  experiment: experiment_lib.Experiment,
+  cost: run_cost.RunCost,
   noise_multiplier: float,
   *,
   growth: float = 1.0,
@@ -220,11 +223,11 @@ def _epsilon(
   """Epsilon at another noise, or of a larger population and cohort.
 
   Args:
-    experiment: The run.
+    cost: The run.
     noise_multiplier: Noise multiplier in place of its own.
     growth: Users of the larger population and cohort / of the run.
   """
-  own = experiment.predict_ledger()
+  own = cost.predict_ledger()
   participation, delta, round_sum = own.participation, own.delta, own.round_sum
   if growth != 1.0:
     # A larger population needs a new, secret draw.
@@ -249,7 +252,7 @@ def _epsilon(
   )
   ledger = ledger_lib.create_ledger(
     participation,
-    composition.Noise(noise_multiplier, experiment.mechanism.strategy),
+    composition.Noise(noise_multiplier, cost.mechanism.strategy),
     own.rounds,
     delta=delta,
     accountants=accountants,
@@ -258,39 +261,37 @@ def _epsilon(
   return ledger.tightest_epsilon()
 
 
-def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
+def _tell_privacy(cost: run_cost.RunCost) -> Iterator[str]:
   """Tells epsilon at the run's noise and at others, and what it rests on."""
-  own = experiment.mechanism.config.noise_multiplier
-  participation = experiment.participation
+  own = cost.mechanism.config.noise_multiplier
+  participation = cost.participation
   clients = participation.clients_per_round
-  rounds = experiment.spec.rounds
-  if not experiment.spec.algorithm.is_private:
+  rounds = cost.spec.rounds
+  if not cost.spec.algorithm.is_private:
     yield "Training on pooled data adds no noise and protects nobody."
     return
   yield (
     f"Privacy of {rounds:,} rounds for {participation.num_users:,} users, at"
-    f" delta = {experiment.delta:g} ({participation.sampling}):"
+    f" delta = {cost.delta:g} ({participation.sampling}):"
   )
   yield f"{'noise multiplier':>18}{'on the mean':>14}{'epsilon':>10}"
   others = [noise for noise in _NOISE_MULTIPLIERS if noise != own]
   levels = [own, *others[-2:]] if own else others
   for noise in sorted(levels):
     mark = "  <- this run" if noise == own else ""
-    epsilon = words.format_epsilon(_epsilon(experiment, noise))
+    epsilon = words.format_epsilon(_epsilon(cost, noise))
     yield f"{noise:>18g}{noise / clients:>14.2g}{epsilon:>10}{mark}"
-  if experiment.task is None and not experiment.mechanism.strategy:
+  if own and cost.num_parameters is None and not cost.mechanism.strategy:
     yield (
       "The noise is taken for a Gaussian here: the run adds a little for its"
       " arithmetic, by the size of the model."
     )
-  for warning in report.warnings_of_delta(
-    experiment.delta, participation.num_users
-  ):
+  for warning in report.warnings_of_delta(cost.delta, participation.num_users):
     yield f"warning: {warning}"
-  yield from _tell_users_needed(experiment)
+  yield from _tell_users_needed(cost)
 
 
-def _find_growth(experiment: experiment_lib.Experiment) -> tuple[float, float]:
+def _find_growth(cost: run_cost.RunCost) -> tuple[float, float]:
   """Finds how many more users a single-digit epsilon needs at the same noise.
 
   Users, cohort and noise multiplier grow alike: the share of users who take
@@ -300,11 +301,11 @@ def _find_growth(experiment: experiment_lib.Experiment) -> tuple[float, float]:
     Epsilon of the larger population, and its number of users as a multiple of
     this one's; of this one if that is enough.
   """
-  own = experiment.mechanism.config.noise_multiplier
+  own = cost.mechanism.config.noise_multiplier
 
   def epsilon_at(log_growth: float) -> float:
     growth = math.exp(log_growth)
-    return _epsilon(experiment, growth * own, growth=growth)
+    return _epsilon(cost, growth * own, growth=growth)
 
   def excess(log_growth: float) -> float:
     # So much noise may leave an epsilon of 0.
@@ -321,14 +322,14 @@ def _find_growth(experiment: experiment_lib.Experiment) -> tuple[float, float]:
   return epsilon_at(found), math.exp(found)
 
 
-def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
+def _tell_users_needed(cost: run_cost.RunCost) -> Iterator[str]:
   """Tells how many users a single-digit epsilon needs at the same noise."""
-  own = experiment.mechanism.config.noise_multiplier
-  participation = experiment.participation
+  own = cost.mechanism.config.noise_multiplier
+  participation = cost.participation
   if not own:
     yield "This run adds no noise: no number of users would be protected."
     return
-  epsilon, growth = _find_growth(experiment)
+  epsilon, growth = _find_growth(cost)
   if growth == 1.0:
     yield f"That is below {_TARGET_EPSILON + 1:g}, with the users there are."
     return

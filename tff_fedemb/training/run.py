@@ -191,7 +191,7 @@ class Run:
       )
       draw = self._deployed.draw
     chain.begin(
-      experiment.plan_ledger(process),
+      experiment.plan_ledger(experiment_lib.count_parameters(process)),
       files=account.digest_files(path),
       users=users.digest,
       code_version=run_directory.find_code_version(),
