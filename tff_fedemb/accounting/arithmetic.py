@@ -48,6 +48,13 @@ def most_moved(account: composition.Account) -> float:
 
   Args:
     account: Account of at least one round, all with noise.
+
+  Returns:
+    The sensitivity in clip norms, times that of the strategy for correlated
+    noise, over the least noise multiplier of a single run of a round; positive.
+
+  Raises:
+    ValueError: As `composition.strategy_sensitivity`.
   """
   sensitivity = account.participation.sensitivity_in_clip_norms
   sensitivity *= account.strategy_sensitivity or 1.0
@@ -63,13 +70,19 @@ def tail_probability(
 ) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
-  A true Gaussian has no end. The bound is as if the user were in all releases,
-  each with the least noise of any.
+  A true Gaussian has no end, but computed noise never goes beyond `reach`. A
+  release that needs more noise than that without the user tells that the user
+  was there. The bound counts as if the user were in all releases, each with the
+  least noise of any.
 
   Args:
-    moved: Standard deviations by which a user may move a draw of noise.
-    count: Number of releases.
+    moved: Standard deviations by which a user may move a draw of noise, as
+      `most_moved` returns them.
+    count: Number of releases, at least 0.
     reach: Standard deviations at which noise ends.
+
+  Returns:
+    A probability in [0, 1], by a union bound over the releases.
   """
   # At most so likely is a draw without the user out of reach with them.
   tail = 0.5 * math.erfc((reach - moved) / math.sqrt(2.0))
@@ -86,8 +99,14 @@ def warnings_of_end(
   """Yields a warning if the end of noise is no small part of delta.
 
   Args:
-    moved, count, reach: See `tail_probability`.
-    delta: Delta of the guarantee.
+    moved: Standard deviations by which a user may move a draw of noise.
+    count: Number of releases.
+    delta: Delta of the guarantee, in (0, 1).
+    reach: Standard deviations at which noise ends.
+
+  Yields:
+    At most one sentence, for a report: nothing if the probability is at most a
+    thousandth of delta.
   """
   tail = tail_probability(moved, count, reach=reach)
   if tail > _TAIL_SHARE * delta:
@@ -106,15 +125,19 @@ def log_ratio_bound(
 ) -> float:
   """Bounds how much likelier computed noise makes a run's releases.
 
+  This is B of the module: the mean of the logarithm's martingale, and its
+  deviation by Azuma's inequality.
+
   Args:
-    num_numbers: How many numbers of noise the run has.
+    num_numbers: How many numbers of noise the run has: T d.
     relative_error: Largest relative error of a number's probability, below
-      1 / 2.
-    log_failure: Logarithm of the probability that the ratio is larger.
+      1 / 2: a.
+    log_failure: Logarithm of the probability that the ratio is larger, below 0:
+      log(p).
 
   Returns:
-    The logarithm of the ratio of computed to exact noise; under exact noise it
-    bounds the inverse ratio as well.
+    The logarithm of the ratio of computed to exact noise, at least 0; under
+    exact noise it bounds the inverse ratio as well.
   """
   deviation = math.sqrt(-2.0 * num_numbers * log_failure)
   return num_numbers * relative_error**2 + relative_error * deviation
@@ -125,6 +148,10 @@ def is_known(account: composition.Account) -> bool:
 
   Args:
     account: The rounds.
+
+  Returns:
+    False without a round, without noise in one of them, for correlated noise,
+    and where the size of a round's sum is not known.
   """
   noises = account.noises
   if not account.round_sum or not noises:
@@ -137,7 +164,8 @@ class WholeEpsilon:
   """Cost of rounds by the tightest valid accountant, with arithmetic.
 
   Attributes:
-    epsilon: The whole cost.
+    epsilon: The whole cost; infinity if a round is not private, or if the grid
+      of the noise is too coarse for the bound on its arithmetic.
     accountant: Name of the tightest accountant.
     by_accountant: Epsilon of exactly Gaussian noise, by accountant.
     added: Part of `epsilon` that `add_to_epsilon` added; None where no bound is
@@ -158,7 +186,14 @@ def whole_epsilon(account: composition.Account) -> WholeEpsilon:
     As `composition.composed_events` and `add_to_epsilon`.
 
   Args:
-    account: The rounds.
+    account: The rounds, the accountants to ask, and the sum of a round, whose
+      size decides what the arithmetic costs.
+
+  Returns:
+    Epsilon at the delta of the account, and what it consists of.
+
+  Raises:
+    ValueError: As `epsilon.epsilon_by_accountant`.
   """
   by_accountant = epsilon_lib.epsilon_by_accountant(account)
   name, epsilon = epsilon_lib.leading(by_accountant)
@@ -195,13 +230,13 @@ def add_to_epsilon(
 
   Args:
     epsilon_at: Maps delta to the epsilon of exact noise, and does not grow with
-      delta.
-    delta: At which epsilon is wanted.
+      delta. It is asked at delta and at most once for each of three margins.
+    delta: At which epsilon is wanted, in (0, 1).
     round_sum: The sum that had independent noise in every round.
-    runs: How often rounds ran.
+    runs: How often rounds ran in total, at least 1.
 
   Returns:
-    Epsilon; infinity where no bound is known.
+    Epsilon, at least that of exact noise; infinity where no bound is known.
   """
   exact = epsilon_at(delta)
   size = round_sum.num_parameters

@@ -49,9 +49,9 @@ class Samples:
   Attributes:
     losses: `[n]` privacy losses, of those that matter.
     log_weights: `[n]` logarithms of their weights.
-    count: How many samples there were with those that do not matter.
-    slope: Non-negative.
-    log_scale: See above.
+    count: Number of samples drawn, including those that do not matter.
+    slope: How fast the largest possible weight falls with the loss, at least 0.
+    log_scale: Logarithm of the largest possible weight at a loss of 0.
   """
 
   losses: np.ndarray
@@ -70,12 +70,18 @@ class Samples:
   ) -> "Samples":
     """Joins samples that come in parts, and keeps those that matter.
 
+    At an epsilon of 0 or more, a sample whose loss is not positive adds nothing
+    to delta, so it is only counted.
+
     Args:
-      parts: Losses `[k]` and logarithms of weights `[k]`; only positive losses
-        matter.
+      parts: Losses `[k]` and logarithms of weights `[k]`, at least one pair;
+        only positive losses matter.
       count: See the class.
       slope: See the class.
       log_scale: See the class.
+
+    Returns:
+      The samples, with those of positive losses in the order of the parts.
     """
     losses = []
     log_weights = []
@@ -101,13 +107,18 @@ class Samples:
     """Returns a delta at which `epsilon` holds in this direction.
 
     Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random
-    Variables", theorem 1, inequality 2.1.
+    Variables", theorem 1, inequality 2.1: the summands are in [0, 1] once they
+    are divided by the largest that a weight allows.
 
     Args:
       epsilon: At least the smallest of the losses.
       log_failure: Logarithm of the probability that it is too small.
       growth: Factor on the number of samples: above 1, the result predicts the
         delta that so much larger samples would give.
+
+    Returns:
+      An upper bound of delta, in [0, 1]; wrong with at most that probability if
+      `growth` is 1.
     """
     log_most = self.log_scale + _log_largest(self.slope, epsilon)
     above = self.losses > epsilon
@@ -159,17 +170,24 @@ class BallsInBinsDpEvent(dp_accounting.DpEvent):
 
   @functools.cached_property
   def first_column(self) -> np.ndarray:
-    """The first column of |C|, without zeros at its end."""
+    """The first column of |C|, float64 `[k]`, without zeros at its end.
+
+    It is `[1.0]` for independent noise; k is at most the number of rounds.
+    """
     if self.strategy is None:
       return np.ones(1)
     column = np.abs(self.strategy.first_column(self.rounds))
     return np.trim_zeros(column, "b")
 
   def gram(self, bins: np.ndarray) -> np.ndarray:
-    """Returns inner products of what a user of some bins changes.
+    """Returns inner products of what users of some bins change.
+
+    Entry (i, j) is m_i . m_j / z^2, where m_j are the changes in all rounds by
+    a user of the j-th of these bins. The losses of all bins depend on the noise
+    through numbers with this covariance alone.
 
     Args:
-      bins: Int `[n]`, ascending.
+      bins: Int `[n]`, ascending, each in [0, `num_bins`).
 
     Returns:
       Float64 `[n, n]`, in squares of the noise.
@@ -184,13 +202,22 @@ class BallsInBinsDpEvent(dp_accounting.DpEvent):
 
   @functools.cached_property
   def largest_square(self) -> float:
-    """Largest square of all |m_j|, in squares of the noise."""
-    # Bin 0 has the most rounds, and of columns the longest.
+    """Largest square of all |m_j|, in squares of the noise.
+
+    If everybody knew the bin of a user, the run would cost as much as one
+    Gaussian mechanism whose noise multiplier is 1 over its root.
+    """
+    # Bin 0 has the most rounds, and the longest parts of their columns.
     return float(self.gram(np.array([0]))[0, 0])
 
   @functools.cached_property
   def grams(self) -> _Grams:
-    """Inner products of bins, and the share of users in bins like these."""
+    """Inner products of bins, and the share of users in bins like these.
+
+    With more than 48 bins, only every second (or third, ...) counts as a
+    possible hiding place. The bound stays valid, because it gives away more
+    about a user.
+    """
     # The bound assumes that all know a user's bin but for a multiple of this.
     # The bins left to guess are so far apart; from the first on they cost most.
     stride = -(-self.num_bins // _MAX_BINS)
@@ -219,6 +246,9 @@ class BallsInBinsDpEvent(dp_accounting.DpEvent):
     Args:
       usual_loss: Near the epsilon that is sought; positive.
       count: How many samples to draw; it also seeds them.
+
+    Returns:
+      Losses log(P / Q), weighed for the density P with the user.
     """
     largest_gram, _ = self.grams[0]
     power = max(usual_loss / largest_gram.max() + 0.5, 1.0)
@@ -251,6 +281,9 @@ class BallsInBinsDpEvent(dp_accounting.DpEvent):
     Args:
       usual_loss: Near the epsilon that is sought; positive.
       count: How many samples to draw; it also seeds them.
+
+    Returns:
+      Losses log(Q / P), weighed for the density Q without the user.
     """
     gram, _ = self.grams[0]
     square = np.diag(gram).mean()
@@ -284,10 +317,17 @@ def create_event(
     Gaussian mechanism, and a user in one of them is in no other.
 
   Args:
-    noise_multiplier: See `BallsInBinsDpEvent`, as all others.
-    strategy: None for independent noise.
-    num_bins: Number of bins.
-    rounds: Number of rounds.
+    noise_multiplier: Standard deviation of the noise over the sensitivity of a
+      round, positive.
+    strategy: How noise is correlated; None for independent noise.
+    num_bins: Number of bins, at least 1.
+    rounds: Number of rounds, at least 1.
+
+  Returns:
+    `BallsInBinsDpEvent` for correlated noise. `RandomAllocationDpEvent` for
+    independent noise: a bin of n rounds is one mechanism of noise multiplier
+    `noise_multiplier / sqrt(n)`, infinite if the run ends before its first
+    round.
   """
   if strategy is not None:
     return BallsInBinsDpEvent(noise_multiplier, strategy, rounds, num_bins)

@@ -3,8 +3,8 @@
 There are three cases:
 
 * Each round draws its users anew. Each round that may draw a user is an event
-  of its own, amplified by the sampling. So it is under correlated noise if the
-  matrix has no more bands than there are rounds from one of these to the next.
+  of its own, amplified by the sampling. This also holds for correlated noise
+  if its matrix has at most as many bands as a user's rounds are apart.
 * Nobody is sampled, and a user is in a bounded number of rounds. Independent
   noise costs as many Gaussian mechanisms. Correlated noise makes the whole run
   one Gaussian mechanism, whose sensitivity is that of its strategy matrix
@@ -223,11 +223,14 @@ class Account(config.Config):
 def check_noise(
   rounds: Sequence[Rounds], participation: participation_lib.Participation
 ) -> list[tuple[Noise, int]]:
-  """Returns the noise of rounds that can be accounted for, and their numbers.
+  """Checks that rounds can be accounted for, and returns their noise.
 
   Args:
     rounds: As in `composed_events`.
     participation: Who takes part.
+
+  Returns:
+    Pairs of the noise of all runs of a round and the number of such rounds.
 
   Raises:
     ValueError: If a noise multiplier is out of range, sampling cannot amplify

@@ -69,11 +69,17 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
     Args:
       neighboring_relation: The relation of the participation.
       orders: Orders of the divergence, each above 1; fewer are quicker.
+        Integers are quicker than fractions where sampling amplifies.
     """
     super().__init__(orders, neighboring_relation)
     self._sampled_rounds = 0
 
   def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+    """Composes an event, as the base class asks for it.
+
+    It also counts the rounds that are sampled: their divergences are those that
+    may have lost digits.
+    """
     if isinstance(event, allocation.RandomAllocationDpEvent):
       if do_compose:
         self._sampled_rounds += count
@@ -90,8 +96,15 @@ class RdpAccountant(dp_accounting.rdp.RdpAccountant):
   def get_epsilon(self, target_delta: float) -> float:
     """Returns an upper bound.
 
+    `dp_accounting` may have made an error in the divergence of sampled rounds.
+    A divergence below a million times that error is raised by it, so that
+    rounding does not make epsilon too small.
+
     Args:
       target_delta: In (0, 1).
+
+    Returns:
+      Epsilon, at least 0; infinity if a round is not private.
 
     Raises:
       ValueError: If the accounting broke down numerically.
@@ -144,12 +157,14 @@ def epsilon_of(
       tighter than RDP; it costs about a second at noise multipliers near 1 and
       minutes below 0.05. Monte Carlo takes some seconds.
     neighboring_relation: The relation of the participation.
-    **options: Options of the accountant.
+    **options: Options of the accountant, hashable: `orders` for 'rdp',
+      `value_discretization_interval` for 'pld'.
 
   Returns:
     Epsilon, 0 for no rounds and infinity if any round is not private.
 
   Raises:
+    KeyError: If there is no such accountant.
     ValueError: If the accountant does not support the relation or an event.
   """
   composed = _compose(
@@ -193,9 +208,11 @@ def epsilon_by_accountant(
     As `composition.composed_events`.
 
   Args:
-    account: The rounds, and which accountants to ask.
-    sensitivity_in_clip_norms: As in `composition.composed_events`.
-    **options: Options of the accountants.
+    account: The rounds, and which accountants to ask. Where a user's rounds
+      were drawn once, the kind of noise decides which one is asked instead.
+    sensitivity_in_clip_norms: Replaces the participation's sensitivity, for
+      comparisons alone; None keeps it.
+    **options: Options of the accountants, as in `epsilon_of`.
 
   Returns:
     Epsilon by accountant, as `epsilons_of` returns it.
@@ -232,15 +249,19 @@ def epsilons_of(
   """Returns `epsilon_of` by each of some accountants, the cheapest first.
 
   Args:
-    event_counts: As in `epsilon_of`.
+    event_counts: Pairs of a round's event and the number of such rounds.
     delta: In (0, 1).
-    accountants: Names of the accountants.
-    **options: See `epsilon_of`.
+    accountants: Names of the accountants, at least one, in the order in which
+      they are asked; RDP has to come before PLD to spare it.
+    **options: `neighboring_relation`, and options of the accountants.
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds
     `PLD_EPSILON_LIMIT`. RDP replaces the `SUMMING` accountants where delta is
     too small for them.
+
+  Raises:
+    ValueError: As `epsilon_of`.
   """
   epsilons: dict[str, float] = {}
   for name in accountants:
@@ -272,7 +293,8 @@ def default_accountants(
 
   Args:
     participation: Who takes part.
-    noise_multiplier: Standard deviation of the noise over the clip norm.
+    noise_multiplier: Standard deviation of the noise over the clip norm. PLD is
+      left out below 0.3, where it is slow.
 
   Returns:
     Names of accountants, cheapest first.
@@ -288,6 +310,8 @@ def default_accountants(
 
 def with_secret_schedule(account: composition.Account) -> float | None:
   """Returns what epsilon would be if nobody knew who was drawn when.
+
+  Reports print it beside the epsilon of a known schedule, for comparison alone.
 
   Args:
     account: The rounds.
@@ -315,11 +339,15 @@ def with_secret_schedule(account: composition.Account) -> float | None:
 def check_pld(account: composition.Account) -> None:
   """Refuses PLD as the only accountant where it would take minutes.
 
+  If other accountants are asked as well, `epsilons_of` leaves PLD out.
+
   Args:
     account: The rounds.
 
   Raises:
-    errors.FieldError: If RDP's epsilon exceeds `PLD_EPSILON_LIMIT`.
+    errors.FieldError: If RDP's epsilon is finite and exceeds
+      `PLD_EPSILON_LIMIT`.
+    ValueError: As `epsilon_by_accountant`.
   """
   if account.accountants != ("pld",):
     return
@@ -337,10 +365,14 @@ def check_pld(account: composition.Account) -> None:
 def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:
   """Returns the name and the epsilon of the tightest valid accountant.
 
+  Each accountant gives a valid upper bound, so the smallest one holds.
+
   Args:
-    epsilons: Epsilon by accountant, of one accountant at least.
+    epsilons: Epsilon by accountant, from at least one accountant.
+
+  Returns:
+    The name and the smallest epsilon; among equal ones, the first.
   """
-  # Each accountant gives a valid upper bound, so the smallest one holds.
   name = min(epsilons, key=epsilons.__getitem__)
   return name, epsilons[name]
 
@@ -356,6 +388,13 @@ def zcdp(account: composition.Account) -> float | None:
 
   Args:
     account: The rounds.
+
+  Returns:
+    Rho of all rounds together, at least 0: half the Renyi divergence of order
+    2. It depends on no delta.
+
+  Raises:
+    ValueError: As `composition.composed_events`.
   """
   if account.participation.is_sampled:
     return None

@@ -2,7 +2,8 @@
 
 Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
 Privacy", theorem 8; the composition of Gaussian mechanisms is one Gaussian
-mechanism (Dong et al. 2022, "Gaussian Differential Privacy", corollary 3.3).
+mechanism (Dong et al. 2022, "Gaussian Differential Privacy", corollary 3.3),
+whose 1 / noise_multiplier^2 is the sum of theirs.
 """
 
 import functools
@@ -25,7 +26,11 @@ def _loss(precision: float) -> Any:
 
 
 class AnyRelationAccountant(dp_accounting.PrivacyAccountant):
-  """An accountant of events that have a neighbouring relation of their own."""
+  """An accountant of events that have a neighbouring relation of their own.
+
+  Its subclasses ignore the relation that they are given: their events already
+  compare the right two populations.
+  """
 
   def __init__(
     self,
@@ -36,7 +41,7 @@ class AnyRelationAccountant(dp_accounting.PrivacyAccountant):
     """Creates an empty accountant.
 
     Args:
-      neighboring_relation: Any; that of the events counts.
+      neighboring_relation: Any relation; the accountant only stores it.
     """
     super().__init__(neighboring_relation)
 
@@ -55,6 +60,7 @@ class GaussianAccountant(AnyRelationAccountant):
   _precision = 0.0
 
   def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+    """Adds the precision 1 / noise_multiplier^2 of each mechanism, or refuses."""
     match event:
       case dp_accounting.NonPrivateDpEvent():
         precision = math.inf
@@ -71,6 +77,10 @@ class GaussianAccountant(AnyRelationAccountant):
 
     Args:
       target_epsilon: At least 0.
+
+    Returns:
+      Delta in [0, 1]: 0 before any mechanism was composed, 1 if one had no
+      noise.
     """
     if self._precision in (0.0, math.inf):
       return 0.0 if self._precision == 0.0 else 1.0
@@ -83,7 +93,8 @@ class GaussianAccountant(AnyRelationAccountant):
       target_delta: In (0, 1).
 
     Returns:
-      Epsilon to 12 digits, never below the exact one; infinity without noise.
+      Epsilon to 12 digits, never below the exact one; 0 if delta covers all
+      that a user changes, infinity without noise.
     """
     if self._precision == math.inf:
       return math.inf
@@ -116,10 +127,17 @@ def epsilon_of(
 ) -> float:
   """Returns the epsilon of several Gaussian mechanisms that are alike.
 
+  Privacy:
+    Unit, neighbouring relation, sensitivity: as `GaussianAccountant`.
+    DpEvent: `count` times `GaussianDpEvent(noise_multiplier)`.
+
   Args:
     noise_multiplier: Noise multiplier of each mechanism, positive.
     delta: At which epsilon is wanted, in (0, 1).
-    count: Number of mechanisms.
+    count: Number of mechanisms, at least 1.
+
+  Returns:
+    Epsilon, as `GaussianAccountant.get_epsilon` returns it.
   """
   event = dp_accounting.GaussianDpEvent(noise_multiplier)
   return GaussianAccountant().compose(event, count).get_epsilon(delta)

@@ -23,6 +23,8 @@ from tff_fedemb.participation import participation_trace
 class Ledger(composition.Account):
   """The rounds of a run, and what they cost.
 
+  A ledger does not change: its methods return new ones.
+
   Privacy:
     As `composition.Account`.
   """
@@ -60,7 +62,13 @@ class Ledger(composition.Account):
       times: How often each round ran on the same users, with noise of its own
         every time.
 
+    Returns:
+      A ledger whose last entry grows by `count` if it is of the same noise and
+      the same `times`, else has a new entry.
+
     Raises:
+      errors.FieldError: If a number is below 1, or a round of correlated noise
+        ran more than once.
       ValueError: If the noise differs from that of earlier rounds, and either
         is correlated over rounds.
     """
@@ -83,8 +91,11 @@ class Ledger(composition.Account):
       As the class.
 
     Args:
-      noise: As in `with_rounds`.
-      times: How often each of the rounds ran, in their order.
+      noise: Noise that each run of each round added.
+      times: How often each of the rounds ran, in their order, each at least 1.
+
+    Returns:
+      The ledger with one more round for each number; this ledger without any.
 
     Raises:
       ValueError: As `with_rounds`.
@@ -95,12 +106,15 @@ class Ledger(composition.Account):
     return ledger
 
   def without_rounds(self) -> "Ledger":
-    """Returns the ledger before any round."""
+    """Returns the ledger before any round.
+
+    Participation, delta, accountants and the sum of a round stay.
+    """
     return dataclasses.replace(self, history=())
 
   @property
   def times(self) -> list[int]:
-    """How often each round ran, in the order of the rounds."""
+    """How often each round ran, in the order of the rounds, `[rounds]`."""
     found = []
     for each in self.history:
       found += [each.times] * each.count
@@ -121,8 +135,12 @@ class Ledger(composition.Account):
       rounds: Numbers of rounds, each in [0, self.rounds], in any order.
       accountant: Name of the accountant.
 
+    Returns:
+      Epsilons at the ledger's delta, one for each number, with the cost of the
+      noise's arithmetic where it is known; 0 for no rounds.
+
     Raises:
-      ValueError: If the accountant is not valid for the participation.
+      errors.FieldError: If the accountant is not valid for the participation.
     """
     epsilons = []
     for number in rounds:
@@ -152,7 +170,15 @@ class Ledger(composition.Account):
     exact accountant is not.
 
     Args:
-      trace: The record of who took part; you need not have checked it.
+      trace: The record of who took part; you need not have checked it. Where
+        users are not sampled, the rounds that they were in replace the bound of
+        the participation. None keeps the bound.
+
+    Returns:
+      Epsilon at the ledger's delta; infinity if a round had no noise.
+
+    Raises:
+      participation_trace.TraceError: If a record of the trace is damaged.
     """
     seen = self
     if trace is not None and not self.participation.is_sampled:
@@ -176,8 +202,12 @@ class Ledger(composition.Account):
     """Returns the ledger with what a trace shows of users who are not sampled.
 
     Args:
-      observed: Finding in the trace, of which the most rounds of a user count;
-        you need not have checked it.
+      observed: Finding in the trace, whose largest number of rounds of one user
+        counts; you need not have checked it.
+
+    Returns:
+      The ledger whose participation has that number as its bound; this ledger
+      if sampling amplifies its rounds, or if it has none.
     """
     if self.participation.is_sampled or not self.rounds:
       return self
@@ -197,9 +227,13 @@ class Ledger(composition.Account):
       trace: The record of who took part. The report says that it was checked;
         None for a report that says it was not.
 
+    Returns:
+      The guarantee, in numbers and in words.
+
     Raises:
       participation.ClaimError: If the trace contradicts the participation that
         the ledger accounts for.
+      participation_trace.TraceError: If a record of the trace is damaged.
     """
     seen = self
     observed = None
@@ -210,7 +244,10 @@ class Ledger(composition.Account):
     return report_lib.create_report(seen, observed=observed)
 
   def to_json(self) -> dict[str, Any]:
-    """Returns the ledger as JSON values by name."""
+    """Returns the ledger as JSON values by name.
+
+    The neighbouring relation is added in words, for the reader of the file.
+    """
     return super().to_json() | {
       "neighboring_relation": self.participation.neighboring_relation_in_words,
       "history": [each.to_json() for each in self.history],
@@ -222,6 +259,9 @@ class Ledger(composition.Account):
 
     Args:
       values: As `to_json` returns them.
+
+    Returns:
+      The ledger. The relation in words is not read: the participation has it.
 
     Raises:
       ValueError: If a value is out of its range.
@@ -252,7 +292,7 @@ def create_ledger(
     As `Ledger`.
 
   Args:
-    participation: Who takes part.
+    participation: Who takes part, for a known number of users.
     noise: Noise that every round adds to its sum.
     rounds: Number of rounds, at least 0.
     delta: At which epsilon is stated, in (0, 1).
@@ -260,6 +300,9 @@ def create_ledger(
       [`epsilon.default_accountants`].
     round_sum: The sum of every round; without it the noise is taken for an
       exact Gaussian.
+
+  Returns:
+    A ledger of one entry; without entries for 0 rounds.
 
   Raises:
     ValueError: As `composition.Account`, for such noise even without rounds.

@@ -55,6 +55,7 @@ class MonteCarloAccountant(gaussian_accountant.AnyRelationAccountant):
   _event: dp_accounting.DpEvent | None = None
 
   def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+    """Keeps a single event of a whole run, or refuses a second one."""
     is_first = count <= 1 and self._event is None
     is_supported = isinstance(event, _Event) and is_first
     is_supported |= isinstance(event, dp_accounting.NonPrivateDpEvent)
@@ -69,6 +70,10 @@ class MonteCarloAccountant(gaussian_accountant.AnyRelationAccountant):
 
     Args:
       target_delta: In (0, 1).
+
+    Returns:
+      As `bound_epsilon`; 0 before an event was composed, and infinity if it is
+      not private.
     """
     if isinstance(self._event, _Event):
       return bound_epsilon(self._event, target_delta)
@@ -79,6 +84,9 @@ class MonteCarloAccountant(gaussian_accountant.AnyRelationAccountant):
 @functools.lru_cache(maxsize=64)
 def bound_epsilon(event: _Event, delta: float) -> float:
   """Returns an epsilon that holds at `delta`, as the accountant has it.
+
+  It takes seconds: the search goes up through cells of epsilons, each of which
+  has samples of its own, and ends in the first one that the samples support.
 
   Privacy:
     As `MonteCarloAccountant`.
@@ -107,7 +115,17 @@ def bound_epsilon(event: _Event, delta: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Support:
-  """Samples of both directions, which are drawn once they are needed."""
+  """Samples of both directions, which are drawn once they are needed.
+
+  Attributes:
+    event: The run.
+    usual_loss: An epsilon in the middle of the cell, near which samples are
+      dense.
+    delta: At which epsilons have to hold.
+    log_failure: Logarithm of the probability that one bound of delta is wrong.
+    count: Number of samples of removals; additions have a sixteenth.
+    growth: As in `balls_in_bins.Samples.bound_delta`.
+  """
 
   event: _Event
   usual_loss: float
@@ -118,10 +136,12 @@ class _Support:
 
   @functools.cached_property
   def additions(self) -> balls_in_bins.Samples:
+    """Samples without the user, who is added in the neighbour."""
     return self.event.sample_additions(self.usual_loss, self.count // _FEWER)
 
   @functools.cached_property
   def removals(self) -> balls_in_bins.Samples:
+    """Samples with the user, who is removed in the neighbour."""
     return self.event.sample_removals(self.usual_loss, self.count)
 
   def holds_at(self, epsilon: float) -> bool:
@@ -129,6 +149,10 @@ class _Support:
 
     Args:
       epsilon: Near `usual_loss`.
+
+    Returns:
+      True if the bounds of both deltas are at most delta, less its share for a
+      wrong estimate.
     """
     # Removals are sampled last: often they are not needed.
     is_supported = self._supports(self.additions, epsilon)
@@ -145,7 +169,19 @@ def _search_cell(
   delta: float,
   epsilons: np.ndarray,
 ) -> float | None:
-  """The smallest of some close, ascending epsilons that samples support."""
+  """Finds the smallest of some close epsilons that samples support.
+
+  A sixteenth of the samples is tried first: where it predicts that all of them
+  would not support even the largest epsilon, they are not drawn.
+
+  Args:
+    event: The run.
+    delta: In (0, 1).
+    epsilons: Float64 `[n]`, ascending, within a factor of 1.25.
+
+  Returns:
+    The smallest of them that holds; None if the largest does not.
+  """
   usual = float(epsilons[len(epsilons) // 2])
   last = float(epsilons[-1])
   # Any of them may be wrong: Bonferroni.

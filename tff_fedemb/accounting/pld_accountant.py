@@ -48,6 +48,9 @@ def lost_delta(counts: Iterable[int]) -> float:
 
   Args:
     counts: Number of rounds, or passes, of each event.
+
+  Returns:
+    8 T u of the module, with four rounds more for every event; at least 0.
   """
   return _LOST_BY_ROUND * sum(count + _ROUNDS_OF_EVENT for count in counts)
 
@@ -59,7 +62,17 @@ def _fixed_size(
   noise_multiplier: float,
   interval: float,
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-  """The losses of a round that has a share of all users."""
+  """The losses of a round that has a share of all users.
+
+  It is made from hockey-stick divergences on a grid of epsilons. From epsilon 0
+  on they are `share` times those of the Gaussian mechanism at log(1 +
+  (exp(epsilon) - 1) / share); those at -epsilon follow by symmetry.
+
+  Args:
+    share: q, users of a round over all users, in (0, 1].
+    noise_multiplier: z in units of the sensitivity, positive.
+    interval: Step of the grid of losses.
+  """
   loss = _GaussianLoss(noise_multiplier)
   known = gaussian_accountant.epsilon_of(noise_multiplier, _TAIL / share)
   with np.errstate(divide="ignore"):
@@ -104,14 +117,18 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
 
     Args:
       neighboring_relation: The relation of the events.
-      value_discretization_interval: Step of the grid of losses; larger steps
-        are quicker and less tight.
+      value_discretization_interval: Step of the grid of losses, positive;
+        larger steps are quicker and less tight.
     """
     super().__init__(neighboring_relation, value_discretization_interval)
     self._interval = value_discretization_interval
     self._counts: list[int] = []
 
   def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+    """Composes an event; a fixed-size cohort by `_fixed_size`.
+
+    It counts the rounds of every event, because rounding errors grow with them.
+    """
     if do_compose:
       self._counts.append(count)
     is_replaced = (
@@ -134,7 +151,7 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
 
   @property
   def lost_delta(self) -> float:
-    """The most by which a delta may be too small."""
+    """The most by which a delta may be too small, for all events so far."""
     return lost_delta(self._counts)
 
   def get_delta(self, target_epsilon: Any) -> Any:
@@ -142,6 +159,9 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
 
     Args:
       target_epsilon: One number, or ascending numbers `[n]`.
+
+    Returns:
+      Delta in [0, 1], one for each epsilon; `lost_delta` is added to it.
     """
     return np.minimum(super().get_delta(target_epsilon) + self.lost_delta, 1.0)
 
@@ -150,6 +170,9 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
 
     Args:
       target_delta: In (0, 1).
+
+    Returns:
+      Epsilon at `target_delta` less `lost_delta`.
     """
     left = target_delta - self.lost_delta
     return super().get_epsilon(left) if left > 0.0 else math.inf

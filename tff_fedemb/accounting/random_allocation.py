@@ -67,6 +67,9 @@ class _Law:
 
     Args:
       step: Step of the grid, an n-th of this one.
+
+    Returns:
+      The law with n - 1 empty cells between two of its own.
     """
     times = round(self.step / step)
     size = (len(self.chances) - 1) * times + 1
@@ -77,7 +80,11 @@ class _Law:
     return _Law(step, self.first * times, chances, moments)
 
   def trimmed(self) -> "_Law":
-    """Returns the same law without cells of next to no probability."""
+    """Returns the same law without cells of next to no probability.
+
+    Cells are cut where the tail has a probability of at most 1e-20: at the low
+    end without the user, at the high end with the user.
+    """
     from_below = np.cumsum(self.chances)
     from_above = np.cumsum(self.moments[::-1])
     start = int(np.searchsorted(from_below, _TAIL))
@@ -89,13 +96,28 @@ class _Law:
 
 
 def _at_points(step: float, first: int, chances: np.ndarray) -> _Law:
-  """The law of ratios that are points of the grid."""
+  """The law of ratios that are points of the grid.
+
+  With the user a ratio r is r times as likely, which gives the moments.
+
+  Args:
+    step: Step of the grid of logarithms.
+    first: Number of the first point, exp(step x first).
+    chances: `[n]` probabilities of the points without the user.
+  """
   points = np.exp(step * (first + np.arange(len(chances))))
   return _Law(step, first, chances, chances * points)
 
 
 def _of_round(noise: float, step: float, is_upper: bool) -> _Law:
-  """The law of the ratio of one round."""
+  """The law of the ratio of one round, exp(y / z - 1 / (2 z^2)).
+
+  Args:
+    noise: Noise multiplier z of the round, finite.
+    step: Step of the grid of logarithms.
+    is_upper: Whether cells are split between their ends, which makes all deltas
+      larger, or kept as they are.
+  """
   shift = 0.5 / noise**2
   first = math.floor((-_REACH / noise - shift) / step)
   edges = step * np.arange(first, -first + 1)
@@ -113,8 +135,10 @@ def _of_round(noise: float, step: float, is_upper: bool) -> _Law:
 
 
 def _normal_cells(edges: np.ndarray) -> np.ndarray:
-  """Probabilities `[n - 1]` of a standard normal between ascending edges."""
-  # Neither difference is of numbers near 1.
+  """Probabilities `[n - 1]` of a standard normal between ascending edges `[n]`.
+
+  Each is a difference of small tails, which keeps its digits far from 0.
+  """
   by_lower_tail = np.diff(special.ndtr(edges))
   by_upper_tail = -np.diff(special.ndtr(-edges))
   return np.where(edges[1:] < 0, by_lower_tail, by_upper_tail)
@@ -127,7 +151,19 @@ def _mean(
   step: float,
   is_upper: bool,
 ) -> _Law:
-  """The law of share x one + (1 - share) x other, which are independent."""
+  """The law of share x one + (1 - share) x other, which are independent.
+
+  Args:
+    one: Law of the first ratio.
+    other: Law of the second ratio.
+    share: Weight of the first, in (0, 1).
+    step: Step of the result, which divides both steps.
+    is_upper: Whether a mean is split between the ends of its cell, in
+      proportion to its place there, or merged with the others of its cell.
+
+  Returns:
+    The law, trimmed.
+  """
   one = one.on_grid_of(step)
   other = other.on_grid_of(step)
   a = one.chances
@@ -168,7 +204,15 @@ def _mean(
 
 
 def _law_of(event: _Event, is_upper: bool) -> _Law:
-  """The law of the ratio of a pass."""
+  """The law of the ratio of a pass: the mean of the ratios of its rounds.
+
+  Rounds of equal noise are combined by halving their number; the groups of
+  different noise are then combined with weights by their size.
+
+  Args:
+    event: The pass; infinite noise stands for a ratio of 1.
+    is_upper: Which end of the bracket.
+  """
   most = max(noise for noise, _ in event.slots if noise < math.inf)
   # Grids of powers of two have points in common.
   coarsest = 2.0 ** math.floor(-math.log2(most * _STEPS))
@@ -209,10 +253,18 @@ def compose(
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
   """Returns the privacy losses of all passes: an end of the bracket.
 
+  The user of a pass is independent of the other passes, so the losses of passes
+  are composed by convolution.
+
   Args:
     events: Passes, none with a noise multiplier below 0.05, and how many there
-      are of each.
-    is_upper: Which end.
+      are of each; at least one pair.
+    is_upper: Whether to return the upper end, which is a valid bound, or the
+      lower end.
+
+  Returns:
+    The losses in both directions, on a grid as fine as the finest of the
+    passes; 16 times finer at the lower end.
   """
   laws = [_law_of(event, is_upper) for event, _ in events]
   step = min(law.step for law in laws)
@@ -232,7 +284,16 @@ def _losses_of_pass(
   step: float,
   is_upper: bool,
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-  """The privacy losses of a pass in both directions, from its law."""
+  """The privacy losses of a pass in both directions, from its law.
+
+  Args:
+    law: Law of the ratio of the pass.
+    num_rounds: Rounds of the pass: each of their laws was cut as well, which
+      the upper end adds as infinite losses.
+    step: Step of the grid of losses.
+    is_upper: Which end; losses are rounded down, which the upper end's are not
+      affected by because they are on the grid.
+  """
   kept = (law.chances > 0.0) & (law.moments > 0.0)
   chances = law.chances[kept]
   moments = law.moments[kept]
@@ -263,12 +324,16 @@ def bound_epsilon(
   """Returns the epsilon of an end of the bracket.
 
   Args:
-    events: As in `compose`, at any noise.
-    delta: At which epsilon is wanted.
-    is_upper: Which end.
+    events: Pairs of a pass and the number of such passes, at any noise; at
+      least one pair.
+    delta: At which epsilon is wanted, in (0, 1).
+    is_upper: Whether to return the upper end, which is a valid bound, or the
+      lower end, below which no epsilon is true.
 
   Returns:
-    Epsilon; at the upper end infinity if delta is too small to tell.
+    Epsilon; at the upper end infinity if delta is too small to tell. Below a
+    noise multiplier of 0.05 the bracket is from 0 to the cost if everybody knew
+    a user's round.
   """
   noise = min(noise for event, _ in events for noise, _ in event.slots)
   if noise < _SMALLEST_NOISE:
@@ -297,6 +362,7 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
   _is_private = True
 
   def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+    """Keeps passes, which are composed when delta or epsilon is asked for."""
     is_private = not isinstance(event, dp_accounting.NonPrivateDpEvent)
     if is_private and not isinstance(event, _Event):
       return self.CompositionErrorDetails(event, "Unsupported event.")
@@ -307,14 +373,19 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
 
   @property
   def lost_delta(self) -> float:
-    """The most by which a delta may be too small."""
+    """The most by which a delta may be too small, for all passes so far."""
     return pld_accountant.lost_delta(count for _, count in self._events)
 
   def get_delta(self, target_epsilon: Any) -> Any:
     """Returns the delta of the upper end of the bracket.
 
+    It needs at least one pass, and noise in all of them.
+
     Args:
       target_epsilon: One number, or ascending numbers `[n]`.
+
+    Returns:
+      Delta in [0, 1], one for each epsilon; `lost_delta` is added to it.
     """
     found = compose(self._events).get_delta_for_epsilon(target_epsilon)
     return np.minimum(found + self.lost_delta, 1.0)
@@ -324,6 +395,10 @@ class RandomAllocationAccountant(gaussian_accountant.AnyRelationAccountant):
 
     Args:
       target_delta: In (0, 1).
+
+    Returns:
+      Epsilon, at least 0; infinity without noise, or if delta is within
+      rounding errors.
     """
     if not self._events:
       return 0.0

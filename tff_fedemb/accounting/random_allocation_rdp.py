@@ -39,15 +39,19 @@ def divergences(
 ) -> np.ndarray:
   """Returns the larger divergence of both directions, or a bound above it.
 
+  It is never above the cost if everybody knew the user's round, a / (2 z^2) at
+  order a.
+
   Privacy:
     As the event.
 
   Args:
-    event: A pass, with noise.
-    orders: Orders of the divergence, each above 1.
+    event: A pass, with noise in each of its rounds.
+    orders: Orders of the divergence, each above 1; integers give the exact
+      divergence of a user who is added.
 
   Returns:
-    `[orders]`.
+    Renyi divergences, float64 `[orders]`.
   """
   powers = np.asarray(orders, float)
   below = np.floor(powers).astype(int)
@@ -66,7 +70,12 @@ def _log_moments(
   event: random_allocation.RandomAllocationDpEvent,
   largest: int,
 ) -> np.ndarray:
-  """Logarithms of E[r^k], k = 0 .. largest; the power of a series over k!."""
+  """Logarithms of E[r^k], k = 0 .. largest, float64 `[largest + 1]`.
+
+  With t rounds, t^k E[r^k] / k! is coefficient k of a product of power series:
+  sum_k E[x^k] y^k / k! for each round. Powers of a series are made by repeated
+  squaring, all in logarithms.
+  """
   powers = np.arange(largest + 1)
   factorials = special.gammaln(powers + 1)
 
@@ -92,7 +101,15 @@ def _log_inverse_moments(
   event: random_allocation.RandomAllocationDpEvent,
   powers: np.ndarray,
 ) -> np.ndarray:
-  """Logarithms of E[r^-s] for some s > 0, or bounds above them."""
+  """Logarithms of E[r^-s] for some s > 0, or bounds above them.
+
+  The bounds replace r by the geometric mean of the rounds' ratios. They are
+  used where noise is small or s large, and the integral would be too long.
+
+  Args:
+    event: The pass.
+    powers: Float64 `[n]`, the values of s, positive.
+  """
   noises, counts = np.array(event.slots).T
   # The arithmetic mean is at least the geometric one.
   each = powers[:, np.newaxis] / event.count
@@ -122,7 +139,12 @@ def _log_inverse_moments(
 
 
 def _log_laplace(noise: float, logs: np.ndarray) -> np.ndarray:
-  """Logarithms of E[exp(-u x)] of a round's ratio x, by logarithms of u."""
+  """Logarithms of E[exp(-u x)] of a round's ratio x, by logarithms of u.
+
+  Args:
+    noise: Noise multiplier of the round; infinite for a ratio of 1.
+    logs: `[n]` logarithms of u.
+  """
   if noise == math.inf:
     return -np.exp(logs)
   weights = np.exp(-(_GAUSSIAN**2) / 2.0)

@@ -134,7 +134,10 @@ class PrivacyReport:
   warnings: tuple[str, ...]
 
   def to_json(self) -> dict[str, Any]:
-    """Returns the attributes as JSON values by name, infinity as "inf"."""
+    """Returns the attributes as JSON values by name, infinity as "inf".
+
+    Tuples become lists.
+    """
     return json_safe(dataclasses.asdict(self))
 
 
@@ -156,12 +159,19 @@ def create_report(
 ) -> PrivacyReport:
   """Returns the whole account of a run.
 
+  It takes seconds if PLD or Monte Carlo is among the accountants, and asks
+  again for each reading that it compares.
+
   Privacy:
     As `composition.composed_events`.
 
   Args:
-    account: The rounds.
-    observed: Finding in the trace of the run, already checked.
+    account: The rounds, the accountants to ask, and delta.
+    observed: Finding in the trace of the run, already checked; None if there is
+      no trace.
+
+  Returns:
+    The report, with its statement and its warnings.
 
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.
@@ -270,7 +280,11 @@ def _mechanism_in_words(
   report: PrivacyReport,
   account: composition.Account,
 ) -> str:
-  """How the noise was made, what one user changes, which events were given."""
+  """How the noise was made, what one user changes, which events were given.
+
+  At most three kinds of events are listed. For random allocation the text ends
+  with the lower end of the bracket.
+  """
   events = account.composed_events()
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
   if len(events) > 3:
@@ -314,7 +328,10 @@ def _mechanism_in_words(
 
 
 def _comparisons(report: PrivacyReport) -> str:
-  """The part of epsilon for arithmetic, and other readings of it."""
+  """The part of epsilon for arithmetic, and other readings of it.
+
+  Each sentence is left out where its figure is None.
+  """
   text = ""
   if report.arithmetic_epsilon is not None:
     text += (
@@ -345,7 +362,11 @@ def warnings_of_all(
   Args:
     participation: Who takes part.
     delta: In (0, 1).
-    epsilon: Epsilon at this delta.
+    epsilon: Epsilon at this delta; may be infinite.
+
+  Yields:
+    Sentences without their full stop: on a delta that is too large, on rounds
+    without noise, and on a schedule that is taken to be known.
   """
   yield from warnings_of_delta(delta, participation.num_users)
   if epsilon == math.inf:
@@ -360,9 +381,16 @@ def warnings_of_all(
 def warnings_of_delta(delta: float, num_users: int) -> Iterator[str]:
   """Yields a warning if delta is too large for the population.
 
+  With probability delta nothing is promised. At 1 / N, a mechanism that
+  publishes the data of one user at random would meet the guarantee.
+
   Args:
     delta: In (0, 1).
     num_users: Size of the population.
+
+  Yields:
+    At most one sentence: if delta is not below 1 / `num_users`, or if it is below
+    that and yet at least 0.1, which takes fewer than ten users.
   """
   if delta >= 1 / num_users:
     yield f"delta {delta:g} is not below 1 / num_users = {1 / num_users:g}"
@@ -375,6 +403,8 @@ def warnings_of_delta(delta: float, num_users: int) -> Iterator[str]:
 
 def json_safe(value: Any) -> Any:
   """Returns a value that JSON can hold.
+
+  JSON has no infinity. Other values, NaN among them, stay as they are.
 
   Args:
     value: Nested mappings, lists and tuples.

@@ -71,13 +71,16 @@ class RepeatAndSelect(config.Config):
 
   @property
   def distribution(self) -> str:
-    """Name of the distribution of the number of trials."""
+    """Name of the distribution of the number of trials, for reports."""
     names = {0.0: "logarithmic", 1.0: "geometric", math.inf: "Poisson"}
     return names.get(self.shape, "truncated negative binomial")
 
   @functools.cached_property
   def _negative_log_success(self) -> float:
-    """The number t = -log g at which the distribution has its mean."""
+    """The number t = -log g at which the distribution has its mean.
+
+    It is 0 for a mean of 1, where there is always one trial.
+    """
     if self.mean == 1:
       return 0.0
 
@@ -95,6 +98,9 @@ class RepeatAndSelect(config.Config):
 
   def draw_num_trials(self, generator: np.random.Generator) -> int:
     """Draws the number of trials from the distribution accounted for.
+
+    Draw once. A second draw, or a limit on the number, would be another
+    distribution, with another cost.
 
     Args:
       generator: Its seed must be unknown to everybody who sees the release.
@@ -121,9 +127,18 @@ class RepeatAndSelect(config.Config):
   ) -> dp_accounting.DpEvent:
     """Returns the event of the whole tuning.
 
+    Privacy:
+      As the class.
+
     Args:
-      trial: As in `epsilon`.
-      **reading: As in `epsilon`.
+      trial: The rounds of one trial, the same in all.
+      **reading: `sensitivity_in_clip_norms`, for another reading of a trial.
+
+    Returns:
+      `RepeatAndSelectDpEvent` of the composition of the trial's events.
+
+    Raises:
+      ValueError: As `composition.composed_events`.
     """
     events = []
     for event, count in trial.composed_events(**reading):
@@ -140,7 +155,8 @@ class RepeatAndSelect(config.Config):
       As the class, with trials as in `composition.composed_events`.
 
     Args:
-      trial: The rounds of one trial, the same in all.
+      trial: The rounds of one trial, the same in all; their delta is that of
+        the result.
       **reading: The sensitivity, as in `composition.composed_events`, for
         another reading.
 
@@ -249,7 +265,15 @@ def _statement(
   epsilon: float,
   others: str,
 ) -> str:
-  """The guarantee of a tuning that was chosen by others' images."""
+  """The guarantee of a tuning that was chosen by others' images.
+
+  Args:
+    selection: How the number of trials was drawn.
+    account: The rounds of one trial.
+    trial: Report of one trial.
+    epsilon: Cost of the whole tuning.
+    others: The users whose images the best trial was chosen by, in words.
+  """
   return (
     f"(epsilon, delta) = ({epsilon:.4g}, {account.delta:.4g}) for the unit "
     f'"{trial.unit}" under the relation "{trial.neighboring_relation}", by '
