@@ -60,7 +60,7 @@ class GaussianAccountant(AnyRelationAccountant):
   _precision = 0.0
 
   def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
-    """Adds the precision 1 / noise_multiplier^2 of each mechanism, or refuses."""
+    """Adds 1 / noise_multiplier^2 of each mechanism, or refuses the event."""
     match event:
       case dp_accounting.NonPrivateDpEvent():
         precision = math.inf

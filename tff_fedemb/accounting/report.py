@@ -389,8 +389,8 @@ def warnings_of_delta(delta: float, num_users: int) -> Iterator[str]:
     num_users: Size of the population.
 
   Yields:
-    At most one sentence: if delta is not below 1 / `num_users`, or if it is below
-    that and yet at least 0.1, which takes fewer than ten users.
+    At most one sentence: if delta is not below 1 / `num_users`, or if it is
+    below that and yet at least 0.1, which takes fewer than ten users.
   """
   if delta >= 1 / num_users:
     yield f"delta {delta:g} is not below 1 / num_users = {1 / num_users:g}"

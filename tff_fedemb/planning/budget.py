@@ -73,7 +73,11 @@ class Charge(config.Config):
 
   @functools.cached_property
   def rounds(self) -> list[tuple[int, frozenset[str]]]:
-    """How often each round runs in total, and its known lines in the chain."""
+    """How often each round runs in total, and its known lines in the chain.
+
+    One pair for each round of the ledger or of the lines, whichever has more: 0
+    times for a round that the ledger lacks, no lines for one that has not run.
+    """
     pairs = itertools.zip_longest(self.ledger.times, self.lines)
     return [
       (times or 0, frozenset((lines or "").split())) for times, lines in pairs
@@ -81,11 +85,20 @@ class Charge(config.Config):
 
   @property
   def num_lines(self) -> int:
-    """Number of known lines."""
+    """Number of known lines, of all rounds together."""
     return sum(len(lines) for _, lines in self.rounds)
 
   def goes_on_from(self, other: Charge) -> bool:
-    """Whether this is the same run as an earlier charge, and no copy of it."""
+    """Returns whether this is the same run as an earlier charge, and no copy.
+
+    Args:
+      other: A charge that is in the budget.
+
+    Returns:
+      True if both have one id and this charge has all lines of the other in the
+      same rounds; if the other is finished, all its rounds must have known
+      lines.
+    """
     if self.id != other.id:
       return False
     pairs = itertools.zip_longest(
@@ -118,6 +131,10 @@ def _merge(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
 
   Args:
     charges: At least one, all of one id.
+
+  Returns:
+    One ledger of all copies; their own ledgers if the noise is not the same in
+    all rounds of all of them.
   """
   ledgers = [each.ledger for each in charges]
   noises = {each.noise for ledger in ledgers for each in ledger.history}
@@ -161,10 +178,20 @@ class Budget(config.Config):
 
   @functools.cached_property
   def spent(self) -> float:
-    """Epsilon of all charged runs together."""
+    """Epsilon of all charged runs together at `delta`; 0 without a charge.
+
+    Its first use composes all charges, which may take seconds.
+
+    Raises:
+      errors.FieldError: If the charged runs cannot be composed.
+    """
     return _compose(self.charges, self.delta)
 
   def to_json(self) -> dict[str, Any]:
+    """Returns the fields as JSON values by name, with the file's `format`.
+
+    The charges are written even if there are none.
+    """
     return {
       "format": _FORMAT,
       **super().to_json(),
@@ -175,8 +202,14 @@ class Budget(config.Config):
   def from_json(cls, values: Any) -> Budget:
     """Inverse of `to_json`; `format`, `users` and `charges` may be missing.
 
+    Args:
+      values: A mapping of JSON values by name, as it was read from a file.
+
+    Returns:
+      The budget; charges of the first version of the format have no lines.
+
     Raises:
-      ValueError: If a value is out of its range.
+      ValueError: If a value is out of its range, or the format is unknown.
       KeyError: If a value is missing.
       TypeError: If a value has another type.
     """
@@ -187,7 +220,13 @@ class Budget(config.Config):
     return super().from_json({**fields, "charges": charges})
 
   def to_text(self) -> str:
-    """The cost of each run, and how much of the budget is spent."""
+    """Returns the cost of each run, and how much of the budget is spent.
+
+    Returns:
+      A line on the whole budget and one for each charge, without a line break
+      at the end. What a run costs by itself does not add up to what is spent,
+      because runs are composed.
+    """
     lines = [
       f"epsilon {self.spent:.4g} of {self.epsilon:.4g} is spent, at delta"
       f" {self.delta:g}, on {self.num_users:,} users:"
@@ -211,7 +250,10 @@ class Budget(config.Config):
 
 
 def _ledgers(charges: Sequence[Charge]) -> list[ledger_lib.Ledger]:
-  """Returns ledgers of all runs, each with its copies, without tunings."""
+  """Returns ledgers of all runs, each with its copies, without tunings.
+
+  Charges of one id are a run and its copies, which `_merge` combines.
+  """
   runs: dict[str, list[Charge]] = {}
   for each in charges:
     if each.selection is None:
@@ -238,6 +280,9 @@ def read(path: str | os.PathLike[str]) -> Budget:
     path: A JSON file with epsilon, delta and num_users, and, after the first
       run, with the charges.
 
+  Returns:
+    The budget as it is now; another program may charge to it at any time.
+
   Raises:
     errors.FieldError: If the file is missing or damaged.
   """
@@ -256,10 +301,15 @@ def read(path: str | os.PathLike[str]) -> Budget:
 
 
 def _add(path: pathlib.Path, charge: Charge, users: str | None) -> Budget:
-  """Returns a budget with a charge added.
+  """Returns a budget with a charge added, and changes no file.
+
+  Args:
+    path: File of the budget.
+    charge: The charge, which replaces an earlier one of the same run.
+    users: Digest of the identifiers of its users; None if it is not known.
 
   Raises:
-    errors.FieldError: As `charge`.
+    errors.FieldError: As the function `charge`.
   """
   before = read(path)
   num_users = charge.ledger.participation.num_users
@@ -323,7 +373,8 @@ def check(
     users: Digest of the identifiers of its users; None if it is not known.
 
   Raises:
-    errors.FieldError: As `charge`.
+    errors.FieldError: As `charge`: the budget must be readable, of as many
+      users, of the same users where both are known, and have enough left.
   """
   _add(pathlib.Path(path), Charge(ledger=ledger), users)
 
@@ -345,8 +396,11 @@ def charge(
   finished and not known to be a part of this run. The run is then a copy and is
   charged beside it.
 
+  The file is locked while it is read and replaced, so that two programs cannot
+  both spend what is left.
+
   Args:
-    path: File of the budget.
+    path: File of the budget; a symbolic link is followed.
     ledger: All rounds of the run, also those still to come.
     run_id: Tells the run and its copies from all others.
     run_dir: Directory of the run.

@@ -1,4 +1,9 @@
-"""The cost of several runs on the same users together, for a privacy budget."""
+"""The cost of several runs on the same users together, for a privacy budget.
+
+Runs compose adaptively: a later run may depend on what an earlier one released.
+The events of all runs are therefore given to one accountant, which costs less
+than to add up the epsilons of the runs.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +41,20 @@ def compose(
       `RepeatAndSelectDpEvent` for each tuning.
 
   Args:
-    ledgers: Ledgers of the runs; their own deltas are ignored.
+    ledgers: Ledgers of the runs; their own deltas are ignored, and those
+      without a round are left out.
     delta: Delta of the result, in (0, 1).
     tunings: For each tuning, the ledger of one trial, and how the number of
-      trials was drawn.
+      trials was drawn. With a tuning, only RDP is asked.
 
   Returns:
     Epsilon by the tightest accountant that all runs have, plus the cost of the
     arithmetic of independent noise; 0 without a round.
 
   Raises:
-    errors.FieldError: If these runs cannot be composed.
+    errors.FieldError: If delta is out of its range, or if these runs cannot be
+      composed: their neighbouring relations differ, they have no accountant in
+      common, or one of them is accounted for by Monte Carlo.
   """
   checks.check_delta(delta)
   ledgers = [each for each in ledgers if each.rounds]
@@ -99,7 +107,14 @@ def compose(
 
 
 def _bound_sums(sums: Sequence[composition.RoundSum]) -> composition.RoundSum:
-  """Returns a round sum whose arithmetic costs no less than that of any run."""
+  """Returns a round sum whose arithmetic costs no less than that of any run.
+
+  The cost grows with the size d of a sum and with z sqrt(d), so the result has
+  the largest of each.
+
+  Args:
+    sums: Sums of the runs whose arithmetic has a known cost, at least one.
+  """
   size = max(each.num_parameters for each in sums)
   coarsest = max(s.noise_multiplier * math.sqrt(s.num_parameters) for s in sums)
   return composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
@@ -111,6 +126,13 @@ def _common_accountants(
   """Names of the accountants that all participations have.
 
   Accountants that are only asked by name count if there is no other in common.
+  Monte Carlo never counts: it accounts for a single run.
+
+  Args:
+    claims: Participations of all runs and tunings, at least one.
+
+  Returns:
+    Names in the order of the first participation; empty if there is none.
   """
   own = [each.accountants for each in claims]
   every = [each.accountants + each.further_accountants for each in claims]

@@ -1,6 +1,7 @@
 """How much noise, how many users, or how large a cohort for a target epsilon.
 
-The target holds for the result: it is the epsilon of the whole account.
+The target holds for the result: it is the epsilon of the whole account, with
+the cost of the noise's arithmetic where that is known.
 
 A larger value of the quantity that is solved for costs less privacy. Every
 search is over integers, by `scipy.optimize.brentq`, in a bracket around the
@@ -74,6 +75,9 @@ def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
   Args:
     plan: The plan with the value that was found.
     solve_for: As in `calibrate`.
+
+  Yields:
+    Sentences for the reader of the result, each with its full stop.
   """
   yield _ASSUMED[solve_for]
   claim = plan.participation
@@ -102,9 +106,19 @@ def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
 def by_tightest(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
   """Returns the plan with one accountant, usually the one that leads.
 
+  A target has to hold by one accountant. The last of a plan's accountants is
+  the most expensive one and as a rule the tightest.
+
   Args:
     plan: The plan.
-    target_epsilon: See `calibrate`.
+    target_epsilon: As in `calibrate`; above `epsilon.PLD_EPSILON_LIMIT` PLD is
+      not chosen.
+
+  Returns:
+    The plan with this accountant alone.
+
+  Raises:
+    errors.FieldError: If PLD is the plan's only accountant and is not chosen.
   """
   names = plan.accountants
   if "pld" in names and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT:
@@ -137,11 +151,14 @@ def calibrate(
       a hundredth larger.
 
   Returns:
-    An integer, or a noise multiplier of `DIGITS` digits.
+    An integer, or a noise multiplier of `DIGITS` digits. By PLD, Monte Carlo
+    and the bracket of random allocation it may be larger than the smallest
+    value by a thousandth.
 
   Raises:
-    errors.FieldError: If a value is out of its range, or the target out of
-      reach.
+    errors.FieldError: If a value is out of its range, the plan has several
+      accountants or no noise to scale, the participation does not allow to
+      solve for the quantity, or the target is out of reach.
   """
   is_noise = solve_for == "noise_multiplier"
   if len(plan.accountants) != 1:
@@ -191,7 +208,17 @@ def _list_stages(
 ) -> list[tuple[planning.Plan, dict[str, Any]]]:
   """Plans to search one after another, the quickest first.
 
-  Each has options of its accountant; the last one is the plan itself.
+  The result of each is the first guess of the next, so that a slow accountant
+  is asked only a few times.
+
+  Args:
+    plan: The plan, with one accountant.
+    target_epsilon: See `calibrate`; it sets the grid of PLD.
+    is_quick: Whether to stop at PLD's coarse grid.
+
+  Returns:
+    Pairs of a plan and options of its accountant; the last one is the plan
+    itself, without options unless `is_quick` leaves it out.
   """
   if plan.accountants[0] in _OF_DRAWS:
     # Noise that is enough if everybody knows who takes part when.
@@ -219,7 +246,15 @@ def _list_stages(
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-  """The search for one plan and target, by one accountant."""
+  """The search for one plan and target, by one accountant.
+
+  Attributes:
+    plan: The plan, with one accountant.
+    solve_for: The quantity, as in `calibrate`.
+    target: The largest epsilon allowed.
+    options: Options of the accountant; with any, the cost of the noise's
+      arithmetic is left out.
+  """
 
   plan: planning.Plan
   solve_for: str
@@ -228,7 +263,11 @@ class _Search:
 
   @functools.cached_property
   def limits(self) -> tuple[int, int]:
-    """First and last of the integers that are searched; see `value`."""
+    """First and last of the integers that are searched; see `value`.
+
+    They keep the noise multiplier in the range that can be accounted for, and
+    the cohort within the population.
+    """
     low = checks.MIN_NOISE_MULTIPLIER
     high = checks.MAX_NOISE_MULTIPLIER
     if self.solve_for == "noise_multiplier":
@@ -253,10 +292,14 @@ class _Search:
     return first, min(math.floor(high * per_noise), most)
 
   def value(self, number: int) -> float:
-    """The value that an integer stands for.
+    """Returns the value that an integer stands for.
 
-    Noise: so many units, rounded up to `DIGITS` digits. Cohort: so many virtual
-    clients. Users: their number.
+    Args:
+      number: Units of 1e-8 of the noise multiplier, rounded up to `DIGITS`
+        digits; for the cohort, virtual clients; for the users, their number.
+
+    Returns:
+      The noise multiplier, the users of a round, or the number of users.
     """
     if self.solve_for == "noise_multiplier":
       last = 10 ** (len(str(number)) - DIGITS)
@@ -266,7 +309,14 @@ class _Search:
     return number
 
   def epsilon(self, value: float) -> float:
-    """Epsilon at a value."""
+    """Returns epsilon at a value of the quantity, at the plan's delta.
+
+    Args:
+      value: As `value` returns it.
+
+    Returns:
+      Epsilon by the plan's accountant, infinity if a round is not private.
+    """
     account = self.plan.with_value(self.solve_for, value).account
     if not self.options:
       return arithmetic.whole_epsilon(account).epsilon
@@ -275,11 +325,14 @@ class _Search:
     return epsilon
 
   def find(self, guess: int | None, *, is_exact: bool) -> int:
-    """Smallest integer at which the target holds; last + 1 if there is none.
+    """Returns the smallest integer at which the target holds.
 
     Args:
       guess: Where to start; None for the plan's own value.
       is_exact: Whether it must be the smallest; else it may be a little larger.
+
+    Returns:
+      An integer within `limits`; last + 1 if the target holds nowhere.
     """
     first, most = self.limits
     claim = self.plan.participation
@@ -338,7 +391,11 @@ class _Search:
     return plan.participation.participations(plan.rounds)
 
   def _excess_of_value(self, value: float) -> float:
-    """Logarithm of epsilon over the target: a nearly straight line."""
+    """Logarithm of epsilon over the target: a nearly straight line.
+
+    It is cut to that of ratios in [1e-6, 1e6], so that an infinite epsilon is a
+    number for the search.
+    """
     ratio = self.epsilon(value) / self.target
     return math.log(min(max(ratio, 1e-6), 1e6))
 
@@ -349,7 +406,21 @@ def _bracket(
   limits: tuple[int, int],
   largest_step: float,
 ) -> tuple[int, int]:
-  """Returns integers below and above the one at which the excess becomes 0."""
+  """Returns integers below and above the one at which the excess becomes 0.
+
+  Steps grow with the excess: if epsilon is twice the target, the next number is
+  about twice as large, but never more than `largest_step` times as large.
+
+  Args:
+    excess: As in `_find_in_bracket`.
+    guess: Where to start, within the limits.
+    limits: First and last integer.
+    largest_step: Largest factor from one number to the next.
+
+  Returns:
+    The lower and the upper end; if the excess has one sign everywhere, both are
+    on one side of it.
+  """
 
   def step(number: int) -> float:
     """The factor to the next integer to try."""

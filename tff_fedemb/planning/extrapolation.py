@@ -90,7 +90,11 @@ class Extrapolation:
 
   @property
   def assumptions(self) -> tuple[str, ...]:
-    """The assumptions behind the figures."""
+    """The assumptions behind the figures, sentences for the reader.
+
+    They name the simulated and the larger cohort, and end with the warnings
+    that apply to any guarantee (`report.warnings_of_all`).
+    """
     simulated = self.simulated_participation
     larger = self.participation
     assumed = [
@@ -117,7 +121,11 @@ class Extrapolation:
     return tuple(assumed)
 
   def to_json(self) -> dict[str, Any]:
-    """Returns a dictionary that JSON can hold, infinity as "inf"."""
+    """Returns a dictionary that JSON can hold, infinity as "inf".
+
+    Beside the fields it has `neighboring_relation` in words, `assumptions`, and
+    `is_extrapolation`, which is always true.
+    """
     values = dataclasses.asdict(self)
     for name in ("simulated_participation", "participation"):
       claim = getattr(self, name)
@@ -156,6 +164,10 @@ def extrapolate_ledger(
     accountants: Names of the accountants [the participation's own, as in the
       published figures]. RDP replaces PLD if there is too much noise for PLD's
       arithmetic.
+
+  Returns:
+    Both readings of the larger run. Its `cohort_factor` is that of the users
+    whom rounds get, which may be fewer than they are asked to have.
 
   Raises:
     errors.DataError: If not all rounds had the same noise.
@@ -205,7 +217,17 @@ def _enlarge(
   num_users: int,
   cohort_factor: float,
 ) -> participation_lib.Participation:
-  """Returns the participation for the larger population and cohort."""
+  """Returns the participation for the larger population and cohort.
+
+  Args:
+    participation: Who took part in the simulation.
+    num_users: The larger population.
+    cohort_factor: Factor on the users of a round.
+
+  Raises:
+    errors.FieldError: If the cohort exceeds the population, or a field of the
+      participation is out of its range for it.
+  """
   cohort = cohort_factor * participation.users_per_round
   if cohort > num_users:
     raise errors.FieldError(

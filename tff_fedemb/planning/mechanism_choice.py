@@ -40,16 +40,24 @@ def list_plans(
 ) -> list[planning.Plan]:
   """Returns plans of all that the participations allow, at noise multiplier 1.
 
+  Each is to be calibrated to one target (`for_epsilon`), and then compared by
+  its `planning.Plan.error`.
+
   Args:
-    participations: The possible participations. Those with a period have a
-      user's rounds as far apart as there are bands.
+    participations: The possible participations, for known users. Those with a
+      period have a user's rounds as far apart as there are bands.
     rounds: Number of rounds, in [1, `MAX_ROUNDS`].
     delta: Delta of the guarantee, in (0, 1).
     mechanisms: Names of the mechanisms to try; None for all with `is_compared`.
     workload: How the runs make models of the rounds' sums.
 
+  Returns:
+    Plans of one accountant each, by participation, by mechanism, and by
+    ascending size of the mechanism.
+
   Raises:
-    errors.FieldError: If a value is out of its range, or there is no plan.
+    errors.FieldError: If a value is out of its range, a participation has no
+      accountant besides RDP, or there is no plan.
   """
   checks.check_integer("rounds", rounds, minimum=1, maximum=MAX_ROUNDS)
   if mechanisms is None:
@@ -106,6 +114,20 @@ def _create_plan(
   rounds: int,
   delta: float,
 ) -> planning.Plan:
+  """A plan at noise multiplier 1, with the tightest accountant that is valid.
+
+  Args:
+    name: Name of the mechanism.
+    size: Value of the mechanism's size field, such as its number of bands; None
+      without such a field.
+    participation: Who takes part; its period becomes the number of bands of a
+      banded matrix.
+    rounds: Number of rounds.
+    delta: Delta of the guarantee.
+
+  Raises:
+    errors.FieldError: If the participation has no accountant besides RDP.
+  """
   mechanism: Any = aggregators.AGGREGATORS[name]
   options: dict[str, Any] = {}
   if size is not None:
@@ -137,8 +159,12 @@ def for_epsilon(plan: planning.Plan, target_epsilon: float) -> planning.Plan:
     plan: As `list_plans` makes them.
     target_epsilon: Largest epsilon, in (0, `MAX_TARGET_EPSILON`].
 
+  Returns:
+    The plan with that noise multiplier; by PLD it may be a hundredth larger
+    than needed, as the search ends on a coarse grid.
+
   Raises:
-    errors.FieldError: If the target is out of its range.
+    errors.FieldError: If the target is out of its range or out of reach.
   """
   checks.check_number(
     "target_epsilon", target_epsilon, above=0, maximum=MAX_TARGET_EPSILON
@@ -155,15 +181,20 @@ def rank(
 ) -> list[planning.Plan]:
   """Returns plans with the noise that a target needs, best first.
 
+  A progress bar counts the plans, because PLD takes seconds for each.
+
   Privacy:
     As `planning.Plan`, for each of them.
 
   Args:
     plans: As `list_plans` makes them.
-    target_epsilon: As in `for_epsilon`.
+    target_epsilon: Largest epsilon, in (0, `MAX_TARGET_EPSILON`].
+
+  Returns:
+    As many plans, by ascending `planning.Plan.error`.
 
   Raises:
-    errors.FieldError: If the target is out of its range.
+    errors.FieldError: If the target is out of its range or out of reach.
   """
   plans = progress_lib.create_bar("Calibrating", unit="plans", items=plans)
   found = (for_epsilon(plan, target_epsilon) for plan in plans)
@@ -186,11 +217,15 @@ def best_by_epsilon(
 
   Args:
     plans: As `list_plans` makes them.
-    families: The `planning.Plan.family` of the plans to try.
+    families: The `planning.Plan.family` of the plans to try; each must have a
+      plan.
     target_epsilons: `[n]` ascending targets, as in `rank`.
 
   Returns:
-    `[n]` plans for each family, with their noise.
+    `[n]` plans for each family, with their noise, in the order of `families`.
+
+  Raises:
+    errors.FieldError: If a target is out of its range or out of reach.
   """
   found = []
   bar = progress_lib.create_bar("Calibrating", unit="curves", items=families)

@@ -28,7 +28,17 @@ from tff_fedemb.participation import registry as participations
 
 
 def default_delta(num_users: int) -> float:
-  """Returns N^-1.1 rounded to one digit, and always below 1 / N."""
+  """Returns the delta of a guarantee if none is given.
+
+  It is N^-1.1 rounded to one digit, or half of 1 / N where that would not be
+  below 1 / N: with a probability of delta a user may not be protected at all.
+
+  Args:
+    num_users: Size N of the population, at least 1.
+
+  Returns:
+    Delta, below 1 / N.
+  """
   rounded = float(f"{num_users**-1.1:.0e}")
   return rounded if rounded < 1.0 / num_users else 0.5 / num_users
 
@@ -96,7 +106,7 @@ class Plan(config.Config):
 
   @property
   def noise_in_words(self) -> str:
-    """Name of the noise in tables."""
+    """Name of the noise in tables, for example "independent" or "BLT"."""
     return self.mechanism.noise_in_words or self.name
 
   @property
@@ -109,14 +119,21 @@ class Plan(config.Config):
 
   @functools.cached_property
   def strategy(self) -> strategy_lib.Strategy | None:
-    """The matrix of correlated noise; None for independent noise."""
+    """The matrix of correlated noise; None for independent noise.
+
+    It is optimised on the first use, for the rounds, the participation and the
+    workload of the plan.
+    """
     return self.mechanism.create_strategy(
       composition.schedule_of(self.participation, self.rounds), self.workload
     )
 
   @property
   def noise(self) -> composition.Noise:
-    """The noise that every round adds to its sum."""
+    """The noise that every round adds to its sum.
+
+    Its multiplier is 0 if the noise has a known seed, which protects nobody.
+    """
     multiplier = self.mechanism.secret_noise_multiplier
     return composition.Noise(multiplier, self.strategy)
 
@@ -133,7 +150,10 @@ class Plan(config.Config):
 
   @property
   def model_copies(self) -> int:
-    """Most arrays of the model's size that the noise needs beside the model."""
+    """Most arrays of the model's size that the noise needs beside the model.
+
+    It is 0 for independent noise.
+    """
     return self.strategy.model_copies(self.rounds) if self.strategy else 0
 
   @functools.cached_property
@@ -151,22 +171,29 @@ class Plan(config.Config):
 
   @property
   def error(self) -> float:
-    """The noise of the models that the workload's objective makes small."""
+    """The noise of the models that the workload's objective makes small.
+
+    It is in clip norms, and plans at equal epsilon are ranked by it.
+    """
     return self.workload.error(self.model_stddevs)
 
   @property
   def rmse(self) -> float:
-    """Root mean square of `model_stddevs`."""
+    """Root mean square of `model_stddevs` over the rounds, in clip norms."""
     return math.sqrt(np.mean(np.square(self.model_stddevs)))
 
   @property
   def max_error(self) -> float:
-    """Largest of `model_stddevs`."""
+    """Largest of `model_stddevs`, in clip norms."""
     return float(np.max(self.model_stddevs))
 
   @property
   def account(self) -> ledger_lib.Ledger:
-    """The account of all rounds."""
+    """The account of all rounds, as a run of the plan would have it.
+
+    Raises:
+      ValueError: As `ledger.create_ledger`.
+    """
     round_sum = create_round_sum(
       self.mechanism, self.participation.clients_per_round, self.num_parameters
     )
@@ -184,8 +211,16 @@ class Plan(config.Config):
 
     Args:
       name: 'noise_multiplier', 'num_users' or 'users_per_round'.
-      value: Its value. The noise is in proportion to the cohort; the separation
-        follows from the number of users and the cohort.
+      value: Its value. If it is the cohort, the noise multiplier changes in
+        proportion; the separation follows from the number of users and the
+        cohort.
+
+    Returns:
+      The plan; its strategy is optimised anew for the schedule.
+
+    Raises:
+      errors.FieldError: If the value is out of its range, or a cohort larger
+        than the population.
     """
     claim, noise = self.participation, value
     if name != "noise_multiplier":
@@ -205,7 +240,11 @@ class Plan(config.Config):
     return dataclasses.replace(self, mechanism=mechanism, participation=claim)
 
   def to_json(self) -> dict[str, Any]:
-    """Returns the plan as a dictionary that JSON can hold."""
+    """Returns the plan as a dictionary that JSON can hold.
+
+    It has the matrix of correlated noise too, but neither the accountants nor
+    the number of parameters: `account` has these.
+    """
     participation = participations.PARTICIPATIONS.to_json(self.participation)
     strategy = None
     if self.strategy is not None:
@@ -228,10 +267,16 @@ def create_round_sum(
 ) -> composition.RoundSum | None:
   """Returns the sum that a mechanism makes in a round; None if it is not known.
 
+  The account needs it for the cost of the noise's arithmetic.
+
   Args:
     mechanism: Configuration of the mechanism.
-    clients_per_round: Expected number of virtual clients in a round.
+    clients_per_round: Expected number of virtual clients in a round, positive.
     num_parameters: How many numbers an update has; None if it is not known.
+
+  Returns:
+    Clip norm, noise multiplier and size of the sum; None without a size or for
+    a mechanism that does not clip.
   """
   if num_parameters is None or not mechanism.clips:
     return None
@@ -257,15 +302,19 @@ def create_plan(
 
   Args:
     mechanism: Name of one of `mechanisms.registry.AGGREGATORS`.
-    participation: As in `Plan`.
-    rounds: As in `Plan`.
+    participation: Who takes part, for a known number of users.
+    rounds: Number of rounds, in [1, `checks.MAX_ROUNDS`].
     noise_multiplier: Standard deviation of the noise over the clip norm, 0 or
       in [1e-6, 1e6].
-    delta: As in `Plan`.
-    accountants: As in `Plan`.
-    num_parameters: As in `Plan`.
-    workload: As in `Plan`.
+    delta: Delta of the guarantee, in (0, 1).
+    accountants: Names of the accountants [`epsilon.default_accountants`].
+    num_parameters: How many numbers an update has; None leaves the arithmetic
+      out of the account.
+    workload: How the run makes its models, for which correlated noise is made.
     **options: Other fields of the mechanism; None is the default.
+
+  Returns:
+    The plan.
 
   Raises:
     errors.FieldError: As `Plan`, or if an option belongs to another mechanism.
@@ -293,8 +342,12 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   Args:
     plan: The planned run.
 
+  Returns:
+    The report, which says that no trace was checked.
+
   Raises:
     errors.FieldError: If PLD is the only accountant and would take minutes.
+    ValueError: As `report.create_report`.
   """
   epsilon_lib.check_pld(plan.account)
   return report_lib.create_report(plan.account)

@@ -95,7 +95,11 @@ class Row:
   poisson_epsilon: float | None
 
   def to_json(self) -> dict[str, Any]:
-    """Returns a dictionary that JSON can hold."""
+    """Returns a dictionary that JSON can hold, infinity as "inf".
+
+    `noise_multiplier`, `zcdp` and `strict_epsilon` repeat figures of the
+    report, for readers of tables.
+    """
     return report_lib.json_safe(
       dataclasses.asdict(self)
       | {
@@ -111,6 +115,9 @@ def compute_table() -> tuple[Row, ...]:
 
   Privacy:
     As `Row`.
+
+  Returns:
+    One row for each of `PUBLISHED`, in the order of the printed table.
   """
   return tuple(_compute(published) for published in PUBLISHED)
 
@@ -118,7 +125,12 @@ def compute_table() -> tuple[Row, ...]:
 def _create_report(
   published: PublishedRow, participation: str
 ) -> report_lib.PrivacyReport:
-  """Accounts for the setting of a row, with a participation by name."""
+  """Accounts for the setting of a row, with a participation by name.
+
+  Args:
+    published: The row, whose noise multiplier is multiplied by `COHORT_FACTOR`.
+    participation: Name of the participation, which need not be the row's.
+  """
   claim = participations.create_participation(
     participation,
     num_users=NUM_USERS,
@@ -137,6 +149,11 @@ def _create_report(
 
 
 def _compute(published: PublishedRow) -> Row:
+  """Accounts for a row in the strict reading and in that of its printed figure.
+
+  If the printed figure assumes another sensitivity than the participation has,
+  its epsilon is the report's for a whole virtual client.
+  """
   report = _create_report(published, published.participation)
   sensitivity = published.sensitivity_in_clip_norms
   epsilon = report.epsilon
