@@ -153,7 +153,7 @@ def calibrate(
   Returns:
     An integer, or a noise multiplier of `DIGITS` digits. By PLD, Monte Carlo
     and the bracket of random allocation it may be larger than the smallest
-    value by a thousandth.
+    value by about a thousandth.
 
   Raises:
     errors.FieldError: If a value is out of its range, the plan has several
@@ -208,17 +208,9 @@ def _list_stages(
 ) -> list[tuple[planning.Plan, dict[str, Any]]]:
   """Plans to search one after another, the quickest first.
 
-  The result of each is the first guess of the next, so that a slow accountant
-  is asked only a few times.
-
-  Args:
-    plan: The plan, with one accountant.
-    target_epsilon: See `calibrate`; it sets the grid of PLD.
-    is_quick: Whether to stop at PLD's coarse grid.
-
-  Returns:
-    Pairs of a plan and options of its accountant; the last one is the plan
-    itself, without options unless `is_quick` leaves it out.
+  Each has options of its accountant; the last one is the plan itself. The
+  result of each is the first guess of the next, so that a slow accountant is
+  asked only a few times.
   """
   if plan.accountants[0] in _OF_DRAWS:
     # Noise that is enough if everybody knows who takes part when.
@@ -294,12 +286,8 @@ class _Search:
   def value(self, number: int) -> float:
     """Returns the value that an integer stands for.
 
-    Args:
-      number: Units of 1e-8 of the noise multiplier, rounded up to `DIGITS`
-        digits; for the cohort, virtual clients; for the users, their number.
-
-    Returns:
-      The noise multiplier, the users of a round, or the number of users.
+    Noise: so many units of 1e-8, rounded up to `DIGITS` digits. Cohort: so many
+    virtual clients. Users: their number.
     """
     if self.solve_for == "noise_multiplier":
       last = 10 ** (len(str(number)) - DIGITS)
@@ -309,14 +297,7 @@ class _Search:
     return number
 
   def epsilon(self, value: float) -> float:
-    """Returns epsilon at a value of the quantity, at the plan's delta.
-
-    Args:
-      value: As `value` returns it.
-
-    Returns:
-      Epsilon by the plan's accountant, infinity if a round is not private.
-    """
+    """Returns epsilon at a value of the quantity, by the plan's accountant."""
     account = self.plan.with_value(self.solve_for, value).account
     if not self.options:
       return arithmetic.whole_epsilon(account).epsilon
@@ -325,14 +306,11 @@ class _Search:
     return epsilon
 
   def find(self, guess: int | None, *, is_exact: bool) -> int:
-    """Returns the smallest integer at which the target holds.
+    """Returns the smallest integer at which the target holds; last + 1 if none.
 
     Args:
       guess: Where to start; None for the plan's own value.
       is_exact: Whether it must be the smallest; else it may be a little larger.
-
-    Returns:
-      An integer within `limits`; last + 1 if the target holds nowhere.
     """
     first, most = self.limits
     claim = self.plan.participation
@@ -409,17 +387,9 @@ def _bracket(
   """Returns integers below and above the one at which the excess becomes 0.
 
   Steps grow with the excess: if epsilon is twice the target, the next number is
-  about twice as large, but never more than `largest_step` times as large.
-
-  Args:
-    excess: As in `_find_in_bracket`.
-    guess: Where to start, within the limits.
-    limits: First and last integer.
-    largest_step: Largest factor from one number to the next.
-
-  Returns:
-    The lower and the upper end; if the excess has one sign everywhere, both are
-    on one side of it.
+  about twice as large, but never more than `largest_step` times as large. If
+  the excess has one sign within all limits, both integers are on one side of
+  it.
   """
 
   def step(number: int) -> float:

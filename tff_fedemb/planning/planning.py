@@ -28,16 +28,10 @@ from tff_fedemb.participation import registry as participations
 
 
 def default_delta(num_users: int) -> float:
-  """Returns the delta of a guarantee if none is given.
-
-  It is N^-1.1 rounded to one digit, or half of 1 / N where that would not be
-  below 1 / N: with a probability of delta a user may not be protected at all.
+  """Returns N^-1.1 rounded to one digit, and always below 1 / N.
 
   Args:
     num_users: Size N of the population, at least 1.
-
-  Returns:
-    Delta, below 1 / N.
   """
   rounded = float(f"{num_users**-1.1:.0e}")
   return rounded if rounded < 1.0 / num_users else 0.5 / num_users
@@ -171,10 +165,7 @@ class Plan(config.Config):
 
   @property
   def error(self) -> float:
-    """The noise of the models that the workload's objective makes small.
-
-    It is in clip norms, and plans at equal epsilon are ranked by it.
-    """
+    """The noise, in clip norms, that the workload's objective makes small."""
     return self.workload.error(self.model_stddevs)
 
   @property
@@ -267,16 +258,11 @@ def create_round_sum(
 ) -> composition.RoundSum | None:
   """Returns the sum that a mechanism makes in a round; None if it is not known.
 
-  The account needs it for the cost of the noise's arithmetic.
-
   Args:
-    mechanism: Configuration of the mechanism.
+    mechanism: Configuration of the mechanism; one that does not clip has no
+      such sum.
     clients_per_round: Expected number of virtual clients in a round, positive.
     num_parameters: How many numbers an update has; None if it is not known.
-
-  Returns:
-    Clip norm, noise multiplier and size of the sum; None without a size or for
-    a mechanism that does not clip.
   """
   if num_parameters is None or not mechanism.clips:
     return None
@@ -303,18 +289,14 @@ def create_plan(
   Args:
     mechanism: Name of one of `mechanisms.registry.AGGREGATORS`.
     participation: Who takes part, for a known number of users.
-    rounds: Number of rounds, in [1, `checks.MAX_ROUNDS`].
+    rounds: As in `Plan`, as all others.
     noise_multiplier: Standard deviation of the noise over the clip norm, 0 or
       in [1e-6, 1e6].
-    delta: Delta of the guarantee, in (0, 1).
-    accountants: Names of the accountants [`epsilon.default_accountants`].
-    num_parameters: How many numbers an update has; None leaves the arithmetic
-      out of the account.
-    workload: How the run makes its models, for which correlated noise is made.
+    delta: Delta of the guarantee.
+    accountants: Names of the accountants.
+    num_parameters: How many numbers an update has.
+    workload: How the run makes its models.
     **options: Other fields of the mechanism; None is the default.
-
-  Returns:
-    The plan.
 
   Raises:
     errors.FieldError: As `Plan`, or if an option belongs to another mechanism.
