@@ -55,6 +55,12 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   set_by_users = ("period",)
 
   def settle(self) -> None:
+    """Sets the number of bins, which follows from the users of a round.
+
+    Raises:
+      errors.FieldError: If a period was given that is not the number of bins,
+        or as in the base class.
+    """
     bins = max(math.floor(self.num_users / self.users_per_round), 1)
     if self.period is None:
       object.__setattr__(self, "period", bins)
@@ -69,16 +75,22 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
 
   @property
   def is_drawn_once(self) -> bool:
+    """True while nobody knows who is in which bin.
+
+    With a known schedule, the rounds of a user are accounted for one by one.
+    """
     return self.is_sampled
 
   @property
   def amplification(self) -> str:
+    """Amplification by the secret of the bins, not by a draw in each round."""
     if self.known_schedule:
       return super().amplification
     return "by the secret of who is in which bin, drawn once for the whole run"
 
   @property
   def users_in_words(self) -> str:
+    """Names the number of bins and the probability to take part in a round."""
     return (
       f"Balls in bins: each of {self.num_users:,} users is in one of"
       f" {self.period:,} bins for the whole run, and takes part in round t of"

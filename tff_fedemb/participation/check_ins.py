@@ -84,12 +84,14 @@ class CheckIns(participation.Participation):
       )
 
   def settle(self) -> None:
+    """Sets a separation of 1, consecutive rounds, if none was given."""
     super().settle()
     if self.min_separation is None:
       object.__setattr__(self, "min_separation", 1)
 
   @property
   def breaks_if(self) -> str:
+    """Without `equal_work`, data that decide who comes void the guarantee."""
     if self.equal_work:
       return super().breaks_if
     return (
@@ -99,6 +101,7 @@ class CheckIns(participation.Participation):
 
   @property
   def users_in_words(self) -> str:
+    """Names the bounds that the server enforces, and what is only assumed."""
     at_most = ""
     if self.max_participations:
       at_most = f" and at most {self.max_participations:,} times"
@@ -112,7 +115,15 @@ class CheckIns(participation.Participation):
     )
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
-    """Refuses: a deployment says who is there, no key."""
+    """Refuses: a deployment says who is there, no key.
+
+    Args:
+      round_num: Not used.
+      key: Not used.
+
+    Raises:
+      errors.FieldError: Always.
+    """
     raise errors.FieldError(
       "participation",
       "be another one without a deployment, which says whose devices are there",

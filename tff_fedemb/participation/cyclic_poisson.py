@@ -25,17 +25,21 @@ _BLOCKS = 6
 def draw_places(
   num_users: int, count: int, key: int, number: int, stream: int
 ) -> np.ndarray:
-  """Draws one of 0 ... count - 1 for each user.
+  """Draws one of 0 ... count - 1 for each user, independently and uniformly.
+
+  The same arguments always give the same places, of which the two last arrays
+  are kept.
 
   Args:
     num_users: Number of users.
-    count: Number of places.
+    count: Number of places, at least 1.
     key: See `participation.create_generator`.
     number: Number in place of a round's, as there.
     stream: Stream of the generator, as there.
 
   Returns:
-    Places `[num_users]`, of the smallest unsigned integer type.
+    Places `[num_users]`, of the smallest unsigned integer type. Do not change
+    the array: the next caller gets the same one.
   """
   places = participation.create_generator(key, number, stream).random(num_users)
   return np.floor(places * count).astype(np.min_scalar_type(count))
@@ -89,6 +93,12 @@ class CyclicPoisson(poisson.Poisson):
   period: int | None = config.field(None, minimum=1)
 
   def settle(self) -> None:
+    """Sets a period of 1, which is Poisson sampling, if none was given.
+
+    Raises:
+      errors.FieldError: If a block has too few users for a round, or as in the
+        base class.
+    """
     super().settle()
     if self.period is None:
       # This suits independent noise; for bands, callers give the period.
@@ -105,15 +115,20 @@ class CyclicPoisson(poisson.Poisson):
 
   @property
   def sampling_probability(self) -> float:
-    """Probability that a user takes part in a given round of their block."""
+    """Probability that a user takes part in a given round of their block.
+
+    It is `period` times that of Poisson sampling with as many users in a round.
+    """
     return self.period * self.users_per_round / self.num_users
 
   @property
   def min_separation(self) -> int:
+    """The period: a user's rounds are those of one block."""
     return self.period
 
   @property
   def users_in_words(self) -> str:
+    """Names the number of blocks and the probability within a block."""
     return (
       f"Cyclic Poisson sampling: each of {self.num_users:,} users is in one of"
       f" {self.period:,} blocks for the whole run, and round t draws each user"
@@ -122,20 +137,47 @@ class CyclicPoisson(poisson.Poisson):
     )
 
   def draw_blocks(self, key: int) -> np.ndarray:
-    """Returns the block of each user, `[num_users]`.
+    """Returns the block of each user, drawn once for the whole run.
 
     Args:
       key: Key of all rounds.
+
+    Returns:
+      Unsigned integers `[num_users]`, each below `period`; do not change the
+      array.
     """
     return draw_places(self.num_users, self.period, key, 0, _BLOCKS)
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
+    """Draws the users of a round among those of its block.
+
+    A coin is tossed for every user of the population, so that a user's coin
+    does not depend on the blocks of others.
+
+    Args:
+      round_num: Non-negative number of the round, t; its block is t mod
+        `period`.
+      key: Key of all rounds.
+
+    Returns:
+      Their slots, int64 `[n]`, ascending.
+    """
     slots = super().draw_users(round_num, key=key)
     return slots[self.draw_blocks(key)[slots] == round_num % self.period]
 
   def contradictions(
     self, observed: participation_check.ObservedParticipation
   ) -> Iterator[tuple[str, str]]:
+    """Yields as the base class does, and a user who is in rounds of two blocks.
+
+    Two rounds are of one block if their difference is a multiple of `period`.
+
+    Args:
+      observed: Finding in the trace of at least one round.
+
+    Yields:
+      Pairs of an assumption and what the trace shows instead.
+    """
     for user, earlier, later in observed.gaps:
       if (later - earlier) % self.period:
         yield (

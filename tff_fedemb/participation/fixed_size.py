@@ -49,11 +49,15 @@ class FixedSize(sampled.Sampled):
 
   @property
   def further_accountants(self) -> tuple[str, ...]:
-    # Published figures, and plans beside them, are by RDP; runs ask PLD.
+    """PLD, which is tighter than RDP, while the draw is secret.
+
+    Published figures, and plans beside them, are by RDP; runs ask PLD as well.
+    """
     return () if self.known_schedule else ("pld",)
 
   @property
   def users_in_words(self) -> str:
+    """Names the numbers of users drawn, and that they are drawn anew."""
     return (
       f"Fixed-size sampling: {self.users_per_round:,} of {self.num_users:,} "
       "users drawn uniformly without replacement in every round"
@@ -62,12 +66,28 @@ class FixedSize(sampled.Sampled):
   def sampled_event(
     self, event: dp_accounting.DpEvent
   ) -> dp_accounting.DpEvent:
+    """Returns `SampledWithoutReplacementDpEvent` of the release.
+
+    Args:
+      event: Event of the release of the drawn users.
+    """
     return dp_accounting.SampledWithoutReplacementDpEvent(
       self.num_users, self.users_per_round, event
     )
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
-    # Linear in the users of the round, not in those of the population.
+    """Draws the virtual clients of a round, of sizes that differ by at most 1.
+
+    It takes time in proportion to the users of the round, not to the
+    population.
+
+    Args:
+      round_num: Non-negative number of the round.
+      key: Key of all rounds.
+
+    Returns:
+      `clients_per_round` int64 arrays of slots, `users_per_round` in all.
+    """
     slots = participation.create_generator(key, round_num, _DRAW).choice(
       self.num_users,
       size=int(self.users_per_round),

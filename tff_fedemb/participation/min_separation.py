@@ -25,7 +25,12 @@ _ORDER, _SHUFFLE, _GROUPS = 3, 4, 5
 # One integer per user, held from the first round of a run on.
 @functools.lru_cache(maxsize=1)
 def _draw_order(num_users: int, key: int) -> np.ndarray:
-  """The users `[num_users]` in the order of being dealt into windows."""
+  """The users in the order of being dealt into windows, `[num_users]`.
+
+  Args:
+    num_users: Number of users; up to 2^31 take 32 bits each.
+    key: Key of all rounds.
+  """
   dtype = np.int32 if num_users <= 2**31 else np.int64
   order = np.arange(num_users, dtype=dtype)
   participation.create_generator(key, 0, _ORDER).shuffle(order)
@@ -90,6 +95,12 @@ class MinSeparation(participation.Participation):
   max_participations: int | None = config.field(None, minimum=1)
 
   def settle(self) -> None:
+    """Sets the largest separation, a pass over all users, if none was given.
+
+    Raises:
+      errors.FieldError: If the separation exceeds the rounds of a pass, or as
+        in the base class.
+    """
     super().settle()
     most = self.rounds_per_pass
     if self.min_separation is None:
@@ -109,12 +120,22 @@ class MinSeparation(participation.Participation):
     return math.ceil(self.num_users / self.users_per_round)
 
   def for_rounds(self, rounds: int | None) -> "MinSeparation":
-    # Once in each pass, the last of which may be cut short.
+    """Returns the same, with a user in one round of each pass.
+
+    The last pass counts even if it is cut short.
+
+    Args:
+      rounds: Number of rounds of the run; None removes the bound.
+
+    Returns:
+      The participation; its former `max_participations` is replaced.
+    """
     most = None if rounds is None else -(-rounds // self.rounds_per_pass)
     return dataclasses.replace(self, max_participations=most)
 
   @property
   def users_in_words(self) -> str:
+    """Names the separation and, if bounded, the number of a user's rounds."""
     at_most = ""
     if self.max_participations:
       at_most = f", at most {self.max_participations:,} times"
@@ -125,6 +146,20 @@ class MinSeparation(participation.Participation):
     )
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
+    """Draws the virtual clients of a round.
+
+    Only the users of the round's window are dealt with: who is in which of its
+    rounds is one shuffle of the window, who is grouped with whom another one of
+    the round.
+
+    Args:
+      round_num: Non-negative number of the round.
+      key: Key of all rounds; the order of all users is drawn from it once.
+
+    Returns:
+      At most `clients_per_round` int64 arrays of slots, none of them empty, at
+      most `users_per_round` slots in all.
+    """
     place = round_num % self.rounds_per_pass
     window_size = self.rounds_per_pass - self.min_separation + 1
     first = place - place % window_size

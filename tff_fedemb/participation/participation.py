@@ -294,6 +294,9 @@ class Participation(config.Config, abc.ABC):
 
     Args:
       event: Event of the release of these users.
+
+    Raises:
+      NotImplementedError: If users are not drawn.
     """
     raise NotImplementedError(f"{self.name} participation has no such event.")
 

@@ -48,7 +48,7 @@ class ObservedParticipation:
 
   @property
   def in_words(self) -> str:
-    """A sentence for the reader of a report."""
+    """A sentence for the reader of a report, with its full stop."""
     separation = ""
     if self.min_separation is not None:
       separation = f", never less than {self.min_separation:,} rounds apart"
@@ -68,9 +68,15 @@ def observe(
   It reads each round once, and holds two 32-bit integers for each user.
 
   Args:
-    num_users: Size of the population.
+    num_users: Size of the population, at least 1.
     rounds: The rounds from the first one on, as
       `participation_trace.TraceReader.read` yields them.
+
+  Returns:
+    The finding, which `Participation.check_trace` compares with a claim.
+
+  Raises:
+    participation_trace.TraceError: If a record is damaged.
   """
   last_round = np.full(num_users, -1, np.int32)
   counts = np.zeros(num_users, np.int32)
@@ -120,7 +126,20 @@ def _new_gaps(
   previous: np.ndarray,
   round_num: int,
 ) -> tuple[tuple[int, int, int], ...]:
-  """The gaps of a round that lower the greatest common divisor."""
+  """The gaps of a round that lower the greatest common divisor.
+
+  A few of them tell whether all gaps are multiples of a period, so that the
+  gaps of all users need not be kept.
+
+  Args:
+    gaps: Slot, earlier and later round of the users kept so far.
+    slots: `[n]` slots of the users of the round.
+    previous: `[n]` the last round of each before this one, -1 for none.
+    round_num: Number of the round.
+
+  Returns:
+    Gaps to keep beside the earlier ones; mostly none.
+  """
   divisor = math.gcd(*(later - earlier for _, earlier, later in gaps))
   found = []
   while True:

@@ -71,8 +71,13 @@ class RecordedRound:
       number: Number of the round.
       clients: Integer slots of the users of each virtual client, in any order.
 
+    Returns:
+      The record, which does not depend on the order of the clients or of their
+      users.
+
     Raises:
       ValueError: If a virtual client has no user.
+      TypeError: If slots are not integers.
     """
     if not all(map(len, clients)):
       raise ValueError("A virtual client must have a user, found none in one.")
@@ -96,7 +101,11 @@ class RecordedRound:
 
   @property
   def digest(self) -> str:
-    """SHA-256 of the record, in hexadecimal digits."""
+    """SHA-256 of the record, in hexadecimal digits.
+
+    It is equal for equal rounds, so that a chain of a run can name the users of
+    a round without listing them.
+    """
     counts = [self.number, self.num_clients, self.slots.size]
     numbers = np.concatenate([counts, self.slots, self.places])
     return hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()
@@ -106,6 +115,9 @@ class RecordedRound:
 
     Args:
       other: The same round, recorded elsewhere or drawn again.
+
+    Returns:
+      True if both digests are equal, which also compares the rounds' numbers.
     """
     return self.digest == other.digest
 
@@ -115,12 +127,17 @@ class TraceError(errors.DataError):
 
 
 def _seal(packed: bytes) -> bytes:
-  """The bytes with their checksum at the end."""
+  """The bytes with their CRC-32 at the end, four bytes little-endian."""
   return packed + _CRC.pack(zlib.crc32(packed))
 
 
 def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
-  """The fields of sealed bytes; None if they are incomplete or damaged."""
+  """The fields of sealed bytes; None if they are incomplete or damaged.
+
+  Args:
+    layout: Format of the fields.
+    data: What `_seal` returned, or less after a crash.
+  """
   packed = data[: layout.size]
   if data != _seal(packed):
     return None
@@ -129,6 +146,9 @@ def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
 
 class Trace(contextlib.AbstractContextManager):
   """An open trace and where its rounds are.
+
+  Use it in a `with` block, which closes the file. Opening reads the headers of
+  all records, and no payload but the last; `read` loads one round at a time.
 
   Attributes:
     num_users: Size of the population.
@@ -230,7 +250,7 @@ class Trace(contextlib.AbstractContextManager):
       stop: One past the last round; all rounds if there are fewer.
 
     Yields:
-      One round after the other.
+      One round after the other, from the disk.
 
     Raises:
       TraceError: If a record is damaged.
@@ -242,6 +262,7 @@ class Trace(contextlib.AbstractContextManager):
     self._file.close()
 
   def __exit__(self, *exception) -> None:
+    """Closes the file, also after an error."""
     self.close()
 
 
@@ -376,4 +397,5 @@ class TraceReader(Trace):
     super().__init__(path, file)
 
   def __iter__(self) -> Iterator[RecordedRound]:
+    """Yields all rounds, as `read`."""
     return self.read()

@@ -46,12 +46,18 @@ class Poisson(sampled.Sampled):
 
   @property
   def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
+    """ADD_OR_REMOVE_ONE, or REPLACE_SPECIAL if the schedule is known.
+
+    For `dp_accounting`, a user whose slot is empty is removed. Under a known
+    schedule nobody else's rounds change, and no sampling is to be amplified.
+    """
     if self.known_schedule:
       return dp_accounting.NeighboringRelation.REPLACE_SPECIAL
     return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
   @property
   def users_in_words(self) -> str:
+    """Names the probability with which a user takes part in a round."""
     return (
       f"Poisson sampling: each of {self.num_users:,} users takes part in a "
       f"round independently with probability {self.sampling_probability:.4g}"
@@ -60,23 +66,42 @@ class Poisson(sampled.Sampled):
   def sampled_event(
     self, event: dp_accounting.DpEvent
   ) -> dp_accounting.DpEvent:
+    """Returns `PoissonSampledDpEvent` of the release.
+
+    Args:
+      event: Event of the release of the drawn users.
+    """
     return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
-    """Draws the users of a round.
+    """Draws the users of a round: one coin for each slot.
 
     Args:
       round_num: Non-negative number of the round.
       key: Key of all rounds.
 
     Returns:
-      Their slots, int64 `[n]`, ascending.
+      Their slots, int64 `[n]`, ascending; n varies from round to round and may
+      be 0.
     """
     generator = participation.create_generator(key, round_num, _COINS)
     coins = generator.random(self.num_users)
     return np.flatnonzero(coins < self.sampling_probability)
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
+    """Draws the users of a round, and a virtual client for each of them.
+
+    A user's virtual client is a function of key, round and slot alone, so that
+    an empty slot changes nobody else's.
+
+    Args:
+      round_num: Non-negative number of the round.
+      key: Key of all rounds.
+
+    Returns:
+      Int64 arrays of slots, none of them empty: at most `clients_per_round`, or
+      one for each drawn user if users are clients of their own.
+    """
     slots = self.draw_users(round_num, key=key)
     if self.users_per_client == 1:
       return [slots[i : i + 1] for i in range(slots.size)]

@@ -81,9 +81,16 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
 
   @property
   def further_accountants(self) -> tuple[str, ...]:
+    """RDP while the draw is secret, for what needs it, such as tuning."""
     return () if self.known_schedule else ("rdp",)
 
   def settle(self) -> None:
+    """Lowers `users_per_round` to the mean of a pass of whole rounds.
+
+    Raises:
+      errors.FieldError: If a block has too few users for a round, or as in the
+        base class.
+    """
     # `cyclic_poisson` refuses more users than there are.
     blocks = self.users_per_round * (self.period or 1)
     if blocks <= self.num_users:
@@ -95,25 +102,37 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
 
   @property
   def clients_per_round(self) -> int:
-    # Rounded up; the mean cohort need not be a whole number.
+    """Number of virtual clients of a round, rounded up.
+
+    The mean cohort need not be a whole number.
+    """
     return math.ceil(self.users_per_round / self.users_per_client - 1e-9)
 
   @property
   def rounds_of_block(self) -> int:
-    """Rounds of a pass that a user may be in."""
+    """Rounds of a pass that a user may be in: they are in exactly one."""
     return round(1.0 / self.sampling_probability)
 
   @property
   def rounds_of_pass(self) -> int:
-    """Rounds of a pass."""
+    """Rounds of a pass, those of all blocks."""
     return self.period * self.rounds_of_block
 
   def participations(self, rounds: int) -> int:
+    """Returns the number of passes, an unfinished one included.
+
+    A user is in one round of each. The result is smaller only if a bound of a
+    known schedule is.
+
+    Args:
+      rounds: Number of rounds, at least 0.
+    """
     passes = -(-rounds // self.rounds_of_pass)
     return min(passes, super().participations(rounds))
 
   @property
   def users_in_words(self) -> str:
+    """Names the rounds of a pass, and with blocks those of a block."""
     rounds = f"{self.rounds_of_pass:,} rounds of a pass"
     if self.period > 1:
       rounds = (
@@ -128,16 +147,34 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
   def sampled_event(
     self, event: dp_accounting.DpEvent
   ) -> dp_accounting.DpEvent:
+    """Returns `RandomAllocationDpEvent` of a whole pass.
+
+    Args:
+      event: `GaussianDpEvent` of a round that the user is in.
+    """
     noise = event.noise_multiplier
     return RandomAllocationDpEvent(((noise, self.rounds_of_block),))
 
   def sampled_events(
     self, event: dp_accounting.DpEvent, count: int, *, rounds: int
   ) -> list[tuple[dp_accounting.DpEvent, int]]:
+    """Returns an event for every pass, and another one for an unfinished pass.
+
+    In an unfinished last pass, the rounds that did not happen are ways to take
+    no part, with infinite noise. If rounds differ in noise, nobody knows which
+    noise the last pass has, and it counts as a whole one.
+
+    Args:
+      event: `GaussianDpEvent` of each round that the user is in.
+      count: Number of rounds that the user may be in: of passes.
+      rounds: Number of all rounds of the run.
+
+    Returns:
+      Pairs of an event and how often it happens.
+    """
     whole = (self.sampled_event(event), count)
     last = -(-(rounds % self.rounds_of_pass) // self.period)
     left_out = self.rounds_of_block - last
-    # If rounds differ in noise, nobody knows which noise the last pass has.
     if not last or not left_out or count < self.participations(rounds):
       return [whole]
     part = ((event.noise_multiplier, last), (math.inf, left_out))
@@ -145,6 +182,15 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     return events if count > 1 else events[1:]
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
+    """Draws the users of a round: those whose place in this pass it is.
+
+    Args:
+      round_num: Non-negative number of the round.
+      key: Key of all rounds; a pass draws the places of all users from it.
+
+    Returns:
+      Their slots, int64 `[n]`, ascending.
+    """
     number, place = divmod(round_num // self.period, self.rounds_of_block)
     places = cyclic_poisson.draw_places(
       self.num_users, self.rounds_of_block, key, number, _PASSES
@@ -155,6 +201,14 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
   def contradictions(
     self, observed: participation_check.ObservedParticipation
   ) -> Iterator[tuple[str, str]]:
+    """Yields as the base class does, and a user who missed a whole pass.
+
+    Args:
+      observed: Finding in the trace of at least one round.
+
+    Yields:
+      Pairs of an assumption and what the trace shows instead.
+    """
     fewest = observed.num_rounds // self.rounds_of_pass
     if observed.min_participations < fewest:
       yield (

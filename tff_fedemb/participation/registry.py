@@ -1,4 +1,4 @@
-"""Participations by name."""
+"""Participations by name, as flags, files and ledgers have them."""
 
 from tff_fedemb import registry
 from tff_fedemb.participation import balls_in_bins

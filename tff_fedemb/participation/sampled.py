@@ -46,16 +46,22 @@ class Sampled(participation.Participation):
 
   @property
   def accountants(self) -> tuple[str, ...]:
+    """Accountants of the secret draw; under a known schedule, RDP and the exact.
+
+    Under a known schedule a run is a composition of Gaussian mechanisms.
+    """
     if self.known_schedule:
       return "rdp", "gaussian"
     return self.secret_accountants
 
   @property
   def is_sampled(self) -> bool:
+    """True unless the schedule is known."""
     return not self.known_schedule
 
   @property
   def amplification(self) -> str:
+    """Amplification by the secret draw, or none under a known schedule."""
     if self.known_schedule:
       return (
         "none: who is drawn when is taken to be known, as from a given seed"
@@ -64,6 +70,7 @@ class Sampled(participation.Participation):
 
   @property
   def breaks_if(self) -> str:
+    """While the draw is secret: if anyone learns who took part when."""
     if self.known_schedule:
       return super().breaks_if
     return (
@@ -73,16 +80,27 @@ class Sampled(participation.Participation):
 
   @property
   def sampling(self) -> str:
+    """The words of the base class, and whether sampling amplifies."""
     return f"{super().sampling}; amplification {self.amplification}"
 
   def with_known_schedule(
     self, max_participations: int | None = None
   ) -> "Sampled":
+    """Returns the same without amplification, for example for a seed you chose.
+
+    Args:
+      max_participations: Most rounds of a user in the schedule, which is drawn
+        from no data; None if it is not known, so that it may be all rounds.
+    """
     return dataclasses.replace(
       self, known_schedule=True, max_participations=max_participations
     )
 
   def with_secret_schedule(self) -> "Sampled":
+    """Returns the same with amplification by a draw that nobody knows.
+
+    It drops `max_participations`: anyone may be drawn every time.
+    """
     return dataclasses.replace(
       self, known_schedule=False, max_participations=None
     )
