@@ -117,10 +117,6 @@ class CheckIns(participation.Participation):
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Refuses: a deployment says who is there, no key.
 
-    Args:
-      round_num: Not used.
-      key: Not used.
-
     Raises:
       errors.FieldError: Always.
     """

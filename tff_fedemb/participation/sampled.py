@@ -46,7 +46,7 @@ class Sampled(participation.Participation):
 
   @property
   def accountants(self) -> tuple[str, ...]:
-    """Accountants of the secret draw; under a known schedule, RDP and the exact.
+    """Those of the secret draw; under a known schedule, RDP and the exact one.
 
     Under a known schedule a run is a composition of Gaussian mechanisms.
     """
