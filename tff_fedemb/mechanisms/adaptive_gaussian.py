@@ -39,6 +39,19 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
   clip_learning_rate: float = config.field(0.2, above=0, searchable=True)
 
   def check_clients(self, clients_per_round: float) -> None:
+    """Refuses a noise multiplier of a tenth of the clients or more.
+
+    The count of unclipped updates has noise of a twentieth of the clients, and
+    changes by 1/2 where the sum changes by its clip norm. The noise multiplier
+    of both together is therefore below a tenth of the clients.
+
+    Args:
+      clients_per_round: Expected number of virtual clients in a round.
+
+    Raises:
+      errors.FieldError: If it is not positive, or at most ten times the noise
+        multiplier.
+    """
     super().check_clients(clients_per_round)
     largest = 2 * self.count_stddev(clients_per_round)
     if self.noise_multiplier and self.noise_multiplier >= largest:
@@ -50,13 +63,16 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
       )
 
   def count_stddev(self, clients_per_round: float) -> float:
-    """Standard deviation s of the noise on the count of clipped updates.
+    """Standard deviation s of the noise on the count of unclipped updates.
 
     s = 0.05 x `clients_per_round` (Andrew et al. 2021, section 2.3); 0 without
     noise.
 
     Args:
       clients_per_round: Expected number of virtual clients in a round.
+
+    Returns:
+      s, in counts of 1 for an update.
     """
     if not self.noise_multiplier:
       return 0.0
@@ -69,7 +85,11 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
     1/2 where the sum changes by its clip norm. 0 without noise.
 
     Args:
-      clients_per_round: Expected number of virtual clients in a round.
+      clients_per_round: Expected number of virtual clients in a round, as
+        `check_clients` allows it.
+
+    Returns:
+      z_sum, above z: the sum has more noise than it would have without a count.
     """
     if not self.noise_multiplier:
       return 0.0
@@ -95,6 +115,10 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
       *specs: Further arguments of this class, after the noise multiplier.
       build_sum: Builds a query that clips, sums and adds noise. It gets the
         clip norm, the standard deviation, and whether the records are counts.
+
+    Returns:
+      A query of `query_class`, whose clip norm follows the quantile by
+      multiplication (Andrew et al. 2021, geometric update).
     """
     noise_multiplier = self.noise_multiplier_of_sum(made.clients_per_round)
     count_stddev = self.count_stddev(made.clients_per_round)
@@ -152,6 +176,16 @@ class AdaptiveGaussianConfig(AdaptiveClippingConfig):
   )
 
   def build_query(self, specs, made):
+    """As in the base class: independent noise on the sum and on the count.
+
+    Args:
+      specs: Shapes of an update, nested.
+      made: The mechanism, whose clients per round scale the noise on the count.
+
+    Returns:
+      tensorflow-privacy's query of a clip norm that follows a quantile.
+    """
+
     def build_sum(clip_norm: float, stddev: float, is_of_counts: bool):
       del is_of_counts  # Sums and counts have the same kind of query.
       return secret_noise.SecretGaussianSumQuery(clip_norm, stddev)

@@ -74,6 +74,20 @@ class AdaptiveTreeConfig(
   def build_tree(
     self, specs: tuple[tf.TensorSpec, ...], made: mechanism.Mechanism
   ) -> tfp.DPQuery:
+    """Builds the query of sums and counts, each with a tree of its own.
+
+    When both trees restart, the query takes its estimate of the quantile as the
+    clip norm of the next ones.
+
+    Args:
+      specs: Shapes of an update, nested.
+      made: The mechanism, whose clients per round scale the noise on the count.
+
+    Returns:
+      tensorflow-privacy's tree aggregation with a clip norm that follows a
+      quantile.
+    """
+
     def build_sum(clip_norm: float, stddev: float, is_of_counts: bool):
       noise_seed = self.noise_seed
       record_specs = specs

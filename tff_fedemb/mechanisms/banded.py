@@ -81,7 +81,16 @@ class BandedConfig(mechanism.CorrelatedConfig):
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """As `correlated_query.NextNoise`: noise_t = z_t - sum_i c_i noise_(t - i).
 
-    There is one buffer fewer than there are bands.
+    There is one buffer fewer than there are bands: the noise of earlier rounds,
+    the latest first.
+
+    Args:
+      strategy: The matrix, whose first column is c.
+      buffers: `[num_bands - 1, ...]`, float32.
+      fresh: z_t, `[...]`, float32.
+
+    Returns:
+      The noise of the round, `[...]`, and the buffers of the next one.
     """
     below = strategy.coefficients[1:]
     if not below:
@@ -94,6 +103,19 @@ class BandedConfig(mechanism.CorrelatedConfig):
   def sizes_to_try(
     cls, claim: participation.Participation
   ) -> Sequence[int | None]:
+    """Numbers of bands to try, ascending.
+
+    They are many where sampling amplifies, as more bands then cancel more noise
+    and amplify less. Without sampling more bands are better, and a few sizes
+    show what their memory buys; where users are drawn once, the smallest is
+    left out.
+
+    Args:
+      claim: Who takes part.
+
+    Returns:
+      Numbers between 2 and 256.
+    """
     if claim.field_of_bands:
       return _MANY
     return _UNSAMPLED[1:] if claim.is_drawn_once else _UNSAMPLED
@@ -103,6 +125,20 @@ class BandedConfig(mechanism.CorrelatedConfig):
     schedule: mechanism.Schedule,
     workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   ) -> banded_strategy.BandedToeplitzStrategy:
+    """Optimises the matrix for the schedule and the workload.
+
+    Args:
+      schedule: The rounds of the run, and which of them a user may be in.
+      workload: How the run makes its models of the rounds' sums.
+
+    Returns:
+      The matrix of `num_bands` bands, by default of as many as fit between two
+      rounds of a user.
+
+    Raises:
+      errors.FieldError: If there are more bands than rounds between two rounds
+        of a user, or than rounds of the run.
+    """
     return banded_strategy.optimize_banded(
       schedule, workload, num_bands=self.num_bands
     )

@@ -50,18 +50,36 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
 
   @property
   def num_bands(self) -> int:
+    """Number of coefficients, the main diagonal's included."""
     return len(self.coefficients)
 
   def first_column(self, rounds: int) -> np.ndarray:
+    """Returns the coefficients, cut to the rounds or followed by zeros.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 `[rounds]`.
+    """
     column = np.zeros(rounds)
     kept = self.coefficients[:rounds]
     column[: len(kept)] = kept
     return column
 
   def model_copies(self, rounds: int) -> int:
+    """Returns the number of bands but one: earlier noise that is remembered."""
     return self.num_bands - 1
 
   def inverse_first_column(self, rounds: int) -> np.ndarray:
+    """Returns the first column of C^-1, by a recurrence of `num_bands` terms.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 `[rounds]`.
+    """
     return toeplitz.inverse_column(np.array(self.coefficients), rounds)
 
 
@@ -74,11 +92,18 @@ def optimize_banded(
 ) -> BandedToeplitzStrategy:
   """Returns the strategy of least noise of the models at equal zCDP.
 
+  It minimises the product of noise and sensitivity by L-BFGS-B, with exact
+  gradients. Equal arguments get the same strategy, which is computed once.
+
   Args:
-    schedule: As in `Strategy.sensitivity`.
+    schedule: The rounds, and which of them a user may be in.
     workload: How models are made of the rounds' sums, and which of them matter.
     num_bands: Number of diagonals, in [1, min(min_separation, rounds)]; the
       largest possible if None.
+
+  Returns:
+    The strategy, with coefficients in [0, 1]; a single band is independent
+    noise.
 
   Raises:
     errors.FieldError: If `num_bands` is out of its range.

@@ -77,7 +77,16 @@ class BltConfig(mechanism.CorrelatedConfig):
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """As `correlated_query.NextNoise`: noise_t = z_t - sum_j weight_j buffer_j.
 
-    There are as many buffers as decays.
+    There are as many buffers as decays. Each remembers all earlier noise, the
+    noise of i rounds ago with weight decay_j^(i - 1).
+
+    Args:
+      strategy: The matrix, with its weights and decays.
+      buffers: `[num_buffers, ...]`, float32.
+      fresh: z_t, `[...]`, float32.
+
+    Returns:
+      The noise of the round, `[...]`, and the buffers of the next one.
     """
     weights = tf.constant(strategy.weights, tf.float32)
     noise = fresh - tf.tensordot(weights, buffers, 1)
@@ -89,8 +98,19 @@ class BltConfig(mechanism.CorrelatedConfig):
   def sizes_to_try(
     cls, claim: participation.Participation
   ) -> Sequence[int | None]:
+    """Numbers of buffers to try, ascending.
+
+    Where users are drawn once, only 2 is tried: Monte Carlo takes at least ten
+    seconds for each size.
+
+    Args:
+      claim: Who takes part.
+
+    Returns:
+      2, 3 and 4, or 2 alone.
+    """
     if claim.is_drawn_once:
-      return (2,)  # Monte Carlo takes at least ten seconds for each size.
+      return (2,)
     return (2, 3, 4)
 
   def create_strategy(
@@ -98,8 +118,22 @@ class BltConfig(mechanism.CorrelatedConfig):
     schedule: mechanism.Schedule,
     workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   ) -> blt_strategy.BltStrategy:
+    """Optimises the matrix for the schedule, the workload and the objective.
+
+    The noise of a model never falls, so the last model has the largest:
+    objective max_error is that of the last model alone.
+
+    Args:
+      schedule: The rounds of the run, and which of them a user may be in.
+      workload: How the run makes its models of the rounds' sums.
+
+    Returns:
+      The matrix of `num_buffers` buffers.
+
+    Raises:
+      errors.FieldError: If there are more than 4 buffers.
+    """
     if self.objective == "max_error":
-      # The noise of a model never falls: the last model has the largest.
       workload = dataclasses.replace(workload, noise_objective="last")
     return blt_strategy.optimize_blt(
       schedule, workload, num_buffers=self.num_buffers

@@ -72,15 +72,34 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
       )
 
   def model_copies(self, rounds: int) -> int:
+    """Returns the number of buffers, whatever the number of rounds."""
     return len(self.decays)
 
   def first_column(self, rounds: int) -> np.ndarray:
+    """Returns 1 and sums of geometric series, as the class defines them.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 `[rounds]`.
+    """
     return _first_column(np.array(self.decays), np.array(self.weights), rounds)
 
   def inverse_first_column(self, rounds: int) -> np.ndarray:
-    # C is a linear system with state matrix diag(decays), input 1 and output
-    # `weights`. The state matrix of its inverse is diag(decays) - 1 weights^T,
-    # which is similar to this symmetric matrix.
+    """Returns the first column of C^-1, which has the same form.
+
+    C is a linear system with state matrix diag(decays), input 1 and output
+    `weights`. The state matrix of its inverse is diag(decays) - 1 weights^T,
+    which is similar to a symmetric matrix: its eigenvalues are the decays of
+    the inverse, and its weights are negative.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 `[rounds]`.
+    """
     roots = np.sqrt(self.weights)
     symmetric = np.diag(self.decays) - np.outer(roots, roots)
     inverse_decays, vectors = np.linalg.eigh(symmetric)
@@ -98,13 +117,17 @@ def optimize_blt(
   """Returns the strategy of least noise of the models at equal zCDP.
 
   Minimises `Strategy.model_error`. It has several local minima, so the search
-  has several starts, which are always the same.
+  has several starts, which are always the same. Equal arguments get the same
+  strategy, which is computed once.
 
   Args:
-    schedule: As in `Strategy.sensitivity`.
+    schedule: The rounds, and which of them a user may be in.
     workload: How models are made of the rounds' sums, and which of them matter.
     num_buffers: Number of model-sized buffers that the noise takes, in
       [1, `MAX_BUFFERS`].
+
+  Returns:
+    The best strategy that was found.
 
   Raises:
     errors.FieldError: If `num_buffers` is out of its range.
@@ -132,6 +155,10 @@ def optimize_blt(
 def _first_column(
   decays: np.ndarray, weights: np.ndarray, rounds: int
 ) -> np.ndarray:
+  """The first column for decays and weights `[k]`, float64 `[rounds]`.
+
+  It is 1, then sum_j weights_j decays_j^(i - 1) for i = 1, 2, ...
+  """
   powers = np.ones((rounds, decays.size))
   powers[2:] = decays
   column = np.cumprod(powers, axis=0) @ weights
@@ -140,6 +167,11 @@ def _first_column(
 
 
 def _from_logits(logits: np.ndarray) -> BltStrategy:
+  """The strategy of unbounded numbers `[2 k]`, for the optimiser.
+
+  The first half are logits of the decays. The other half are those of the
+  weights, by a softmax that leaves a share for 1 - sum(weights).
+  """
   decays, weights = np.split(logits, 2)
   # The last logit, 0, belongs to the difference of 1 and the weights' sum.
   shares = special.softmax(np.append(weights, 0.0))
@@ -149,8 +181,11 @@ def _from_logits(logits: np.ndarray) -> BltStrategy:
 
 
 def _starts(rounds: int, num_buffers: int) -> Sequence[np.ndarray]:
-  # The buffers remember between about one round and T^0.7 of T rounds. Two that
-  # start close together tend to become one, which is a local minimum.
+  """Logits `[2 k]` from which the optimiser starts, three arrays.
+
+  The buffers remember between about one round and T^0.7 of T rounds. Two that
+  start close together tend to become one, which is a local minimum.
+  """
   longest = 0.7 * math.log(rounds)
   starts = []
   for shortest in (-1.0, 0.0, 1.0):

@@ -36,6 +36,9 @@ class ClipOnlyConfig(gaussian.GaussianConfig):
   is_compared = False
 
   def build_query(self, specs, made):
-    # Exact sums are of no use without noise. Their steps would be too coarse
-    # for a clip norm that is far above all updates.
+    """Builds tensorflow-privacy's own query, in floating point, without noise.
+
+    Exact sums are of no use without noise. Their steps would be too coarse for
+    a clip norm that is far above all updates.
+    """
     return tfp.GaussianSumQuery(self.clip_norm, 0.0)

@@ -51,7 +51,11 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
     )
 
   def derive_sample_params(self, global_state: Any):
-    """The clip norm."""
+    """Returns the clip norm, float32, which the clients of a round get.
+
+    Args:
+      global_state: Not used here; a subclass may change the clip norm by it.
+    """
     return tf.constant(self._clip_norm, tf.float32)
 
 
@@ -63,7 +67,11 @@ NextNoise = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 class CorrelatedSumQuery(SeededSumQuery):
   """Clips each record, sums, and adds the round's row of C^-1 Z.
 
-  Privacy: as the base class.
+  The state has as many copies of a record as the recurrence has buffers,
+  whatever the number of rounds.
+
+  Privacy:
+    As the base class.
   """
 
   class GlobalState(NamedTuple):
@@ -93,14 +101,24 @@ class CorrelatedSumQuery(SeededSumQuery):
     self._num_buffers = num_buffers
 
   def initial_global_state(self):
-    """Buffers of zeros and the seed of a new run."""
+    """Returns buffers of zeros and the seed of a new run."""
     buffers = tf.nest.map_structure(
       lambda spec: tf.zeros([self._num_buffers, *spec.shape]), self._specs
     )
     return self.GlobalState(buffers, self._generator.initialize())
 
   def get_noised_result(self, sample_state: Any, global_state: Any):
-    """Adds the noise of the round to the sum of its records."""
+    """Adds the noise of the round to the sum of its records.
+
+    Args:
+      sample_state: The sum of the clipped records, in steps (`exact_sums`).
+      global_state: `GlobalState` before the round.
+
+    Returns:
+      The sum with the noise, float32 and nested as a record; the state after
+      the round; and `UnsupportedDpEvent`, as a single round has no event of its
+      own.
+    """
     fresh, generator_state = self._generator.next(global_state.generator_state)
     all_noise = []
     all_buffers = []
@@ -171,7 +189,8 @@ class TreeSumQuery(SeededSumQuery):
   `tfp.QAdaClipTreeResSumQuery` may restart it with another clip norm. These
   classes call some of the methods, and so decide their names.
 
-  Privacy: as the base class.
+  Privacy:
+    As the base class.
   """
 
   class GlobalState(NamedTuple):
@@ -195,6 +214,7 @@ class TreeSumQuery(SeededSumQuery):
   preprocess_record_l2_impl = secret_noise.ExactSumQuery.preprocess_record_impl
 
   def _no_nodes(self):
+    """Nodes of an empty tree, `[0, ...]` per tensor of a record."""
     # A constant would fix the number of rows, which grows with the tree.
     return tf.nest.map_structure(
       lambda spec: tf.TensorArray(
@@ -204,7 +224,7 @@ class TreeSumQuery(SeededSumQuery):
     )
 
   def initial_global_state(self):
-    """No rounds, and the seed of a new run."""
+    """Returns a tree without rounds, and the seed of a new run."""
     return self.GlobalState(
       self._no_nodes(),
       tf.constant(0, tf.int32),
@@ -213,11 +233,27 @@ class TreeSumQuery(SeededSumQuery):
     )
 
   def derive_sample_params(self, global_state: Any):
-    """The clip norm."""
+    """Returns the clip norm, float32, which the clients of a round get.
+
+    Args:
+      global_state: `GlobalState`, whose clip norm may have changed with a tree.
+    """
     return global_state.clip_value
 
   def get_noised_result(self, sample_state: Any, global_state: Any):
-    """Adds the noise of the round to the sum of its records."""
+    """Adds the noise of the round to the sum of its records.
+
+    The nodes that the round completes merge into one, so that there are as many
+    as the number of rounds has ones among its binary digits.
+
+    Args:
+      sample_state: The sum of the clipped records, in steps (`exact_sums`).
+      global_state: `GlobalState` before the round.
+
+    Returns:
+      The noised sum, float32 and nested as a record; the state after the round,
+      which is the same state without noise; and `UnsupportedDpEvent`.
+    """
     event = dp_accounting.UnsupportedDpEvent()
     if not self._stddev:
       total = exact_sums.to_numbers(sample_state, global_state.clip_value)
@@ -251,7 +287,15 @@ class TreeSumQuery(SeededSumQuery):
     return noised, state, event
 
   def reset_state(self, noised_results: Any, global_state: Any):
-    """Starts a new tree; its noise adds to that of the last prefix sum."""
+    """Starts a new tree; its noise adds to that of the last prefix sum.
+
+    Args:
+      noised_results: Not used.
+      global_state: `GlobalState` after the last round of a tree.
+
+    Returns:
+      The state without nodes; clip norm and seeds stay.
+    """
     return global_state._replace(
       nodes=self._no_nodes(), leaves=tf.constant(0, tf.int32)
     )
@@ -259,7 +303,16 @@ class TreeSumQuery(SeededSumQuery):
   def reset_l2_clip_gaussian_noise(
     self, global_state: Any, clip_norm: Any, stddev: Any
   ):
-    """Sets the clip norm and the noise; only between two trees."""
+    """Sets the clip norm and the noise; only between two trees.
+
+    Args:
+      global_state: `GlobalState` of a tree without rounds.
+      clip_norm: L2 norm to which records are clipped from now on, scalar.
+      stddev: Standard deviation of each number of noise from now on, scalar.
+
+    Returns:
+      The state with both; the seeds stay.
+    """
     generator_state = self._generator.make_state(
       global_state.generator_state.seeds, stddev
     )

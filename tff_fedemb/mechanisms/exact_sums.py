@@ -52,18 +52,30 @@ _SMALLEST_SQUARE = 2.0**-126
 
 
 def power_of_two(value: tf.Tensor) -> tf.Tensor:
-  """The largest power of two that is not above a float64."""
+  """Returns the largest power of two that is not above a float64.
+
+  Args:
+    value: Float64 of any shape, positive, finite and no subnormal number.
+
+  Returns:
+    Float64 of the same shape: the number without its mantissa.
+  """
   bits = tf.bitwise.bitwise_and(tf.bitcast(value, tf.int64), _EXPONENT_BITS)
   return tf.bitcast(bits, tf.float64)
 
 
 def step_of(clip_norm: Any) -> tf.Tensor:
-  """The size of a step, a power of two, scalar float64.
+  """Returns the size of a step, a power of two.
+
+  Clients and the server must compute the same step, so the clip norm is rounded
+  to float32 first, whatever its type.
 
   Args:
-    clip_norm: Scalar.
+    clip_norm: L2 norm to which records are clipped, scalar, not negative.
+
+  Returns:
+    Scalar float64, between 2^-31 and 2^-30 clip norms, but at least 2^-120.
   """
-  # Clients and the server must compute the same step, whatever the type.
   clip_norm = tf.cast(tf.cast(clip_norm, tf.float32), tf.float64)
   step = power_of_two(clip_norm) * 2.0**-_BITS
   return tf.maximum(step, _SMALLEST_STEP)
@@ -75,7 +87,14 @@ def _sum_squares(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _bound_squares(tensor: tf.Tensor) -> tf.Tensor:
-  """A float64 no smaller than the sum of a tensor's squares."""
+  """A float64 no smaller than the sum of a tensor's squares.
+
+  Large tensors are added up in two stages, which is faster and has a larger
+  error; the bound allows for the error of either way.
+
+  Args:
+    tensor: Floating-point numbers of a known shape; rounded to float32.
+  """
   size = tensor.shape.num_elements()
   tensor = tf.cast(tensor, tf.float32)
   if size <= _LARGE:
@@ -139,10 +158,13 @@ def clip(record: Any, clip_norm: Any) -> tuple[Any, tf.Tensor]:
 
 
 def zeros(template: Any) -> Any:
-  """The sum of no steps, nested int64 tensors.
+  """Returns the sum of no steps.
 
   Args:
     template: Specs or numbers of the same structure and shapes.
+
+  Returns:
+    Nested int64 tensors of zeros.
   """
   return tf.nest.map_structure(
     lambda part: tf.zeros(getattr(part, "shape", []), tf.int64), template
@@ -165,11 +187,14 @@ def size_of_one(total: tf.Tensor, clip_norm: Any) -> tf.Tensor:
 
 
 def to_numbers(total: Any, clip_norm: Any) -> Any:
-  """Converts a sum of steps to numbers, nested float32 tensors.
+  """Converts a sum of steps to numbers.
 
   Args:
-    total: Nested tensors; integers are steps.
+    total: Nested tensors; integers are steps, others are numbers already.
     clip_norm: L2 norm to which the summands were clipped, scalar.
+
+  Returns:
+    Nested float32 tensors; products are in float64 and rounded at the end.
   """
 
   def convert(part: tf.Tensor):
@@ -192,7 +217,15 @@ class TypedSumFactory(tff.aggregators.UnweightedAggregationFactory):
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
-    """Creates the aggregation of values of a type."""
+    """Creates the aggregation of values of a type.
+
+    Args:
+      value_type: Type of a client's value, in the structure of the zeros.
+
+    Returns:
+      A process without state or measurements, whose result has the types of
+      `create_zeros`.
+    """
     zero = tff.tensorflow.computation(self.create_zeros)
     sum_type = zero.type_signature.result
 
@@ -229,12 +262,24 @@ class TypedSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
 
 class SecureStepsFactory(tff.aggregators.UnweightedAggregationFactory):
-  """TFF's secure sum of steps, in int64."""
+  """TFF's secure sum of steps, in int64.
+
+  The range of a client's steps is fixed, so nothing about it has to be found
+  out from the clients.
+  """
 
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
-    """Creates the aggregation of values of a type."""
+    """Creates the aggregation of values of a type.
+
+    Args:
+      value_type: Type of a client's steps: whole numbers of any type, in
+        [-`MAX_STEPS`, `MAX_STEPS`].
+
+    Returns:
+      The process of TFF's secure sum, whose result is int64.
+    """
 
     @tff.tensorflow.computation(value_type)
     def widen(value: Any):

@@ -49,6 +49,10 @@ class GaussianConfig(mechanism.MechanismConfig):
   is_compared = True
 
   def build_query(self, specs, made):
+    """Builds the query with independent noise in every round.
+
+    This noise depends neither on the shapes of an update nor on the run.
+    """
     return secret_noise.SecretGaussianSumQuery(
       self.clip_norm, self.clip_norm * self.noise_multiplier
     )

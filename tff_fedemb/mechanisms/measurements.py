@@ -32,14 +32,24 @@ _NUM_BINS = _BINS_PER_DECADE * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT)
 
 
 def _norm_bin(norm: tf.Tensor) -> tf.Tensor:
-  """The bin of a norm; bin 0 holds all norms below the lowest exponent."""
+  """The bin of a norm; bin 0 holds all norms below the lowest exponent.
+
+  Norms beyond the highest exponent, and infinite ones, are in the last bin.
+
+  Args:
+    norm: Scalar float32.
+  """
   exponent = tf.math.log(tf.maximum(norm, 1e-30)) / math.log(10.0)
   position = tf.math.floor((exponent - _LOWEST_EXPONENT) * _BINS_PER_DECADE)
   return tf.cast(tf.clip_by_value(position, -1, _NUM_BINS - 1), tf.int32) + 1
 
 
 def _median(histogram: tf.Tensor) -> tf.Tensor:
-  """Centre of the bin of the lower median; 0 for bin 0 or without clients."""
+  """Centre of the bin of the lower median; 0 for bin 0 or without clients.
+
+  Args:
+    histogram: Int32 `[_NUM_BINS + 1]`, number of norms in each bin.
+  """
   cumulative = tf.cumsum(histogram)
   rank = (cumulative[-1] + 1) // 2
   position = tf.searchsorted(cumulative, tf.reshape(rank, [1]))[0] - 1
@@ -51,7 +61,15 @@ def _median(histogram: tf.Tensor) -> tf.Tensor:
 def _signal_to_noise(
   mean: tf.Tensor | tuple[tf.Tensor, ...], noise_stddev: tf.Tensor
 ) -> tf.Tensor:
-  """Estimates |true mean| / expected |noise| from the noised mean."""
+  """Estimates |true mean| / expected |noise| from the noised mean.
+
+  Args:
+    mean: The noised mean, nested.
+    noise_stddev: Standard deviation of the noise on each of its numbers.
+
+  Returns:
+    Scalar float32, at least 0; infinity without noise.
+  """
   tensors = tf.nest.flatten(mean)
   num_elements = sum(tensor.shape.num_elements() for tensor in tensors)
   squared_norm = tf.add_n([tf.reduce_sum(tf.square(t)) for t in tensors])
@@ -82,7 +100,15 @@ class QueryMeanFactory(tff.aggregators.UnweightedAggregationFactory):
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
-    """Creates the aggregation of values of a type."""
+    """Creates the aggregation of values of a type.
+
+    Args:
+      value_type: Type of an update.
+
+    Returns:
+      The process of `tff.aggregators.DifferentiallyPrivateFactory`, whose state
+      has the query's.
+    """
     specs = tff.types.type_to_tf_tensor_specs(value_type)
     query = self.build_query(specs)
     sum_factory = self.sum_factory or exact_sums.TypedSumFactory(
@@ -125,6 +151,14 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation of values of a type.
+
+    Args:
+      value_type: Type of an update, all tensors float32.
+
+    Returns:
+      A process with the factory's result, whose measurements are those of the
+      class beside the factory's own. The server sends the clip norm of the
+      round to the clients, who say whether their update exceeds it.
 
     Raises:
       errors.FieldError: If a tensor's type is not float32.
@@ -204,7 +238,13 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
   def _summarise(
     self, sums: Any, mean: Any, schedule: Any
   ) -> dict[str, tf.Tensor]:
-    """The measurements of a round, without the factory's own."""
+    """The measurements of a round, without the factory's own.
+
+    Args:
+      sums: Sums over the clients: clipped ones, and the histogram of norms.
+      mean: The noised mean, nested.
+      schedule: Number of the round, from 0, and its clip norm.
+    """
     num_clients = tf.reduce_sum(sums["histogram"])
     noise = tf.constant(self.noise_per_clip_norm, tf.float32)
     # Rounds after the last planned one have about the noise of that one.

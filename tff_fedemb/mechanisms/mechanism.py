@@ -1,4 +1,10 @@
-"""A mechanism: an aggregator, together with its privacy cost."""
+"""A mechanism: an aggregator, together with its privacy cost.
+
+A `MechanismConfig` has the settings of a mechanism, and says what accounting
+and searches need to know without building anything. Its `create` makes the
+`Mechanism` of a run, whose `factory` is the aggregation for TFF. Mechanisms
+whose noise depends on earlier rounds derive from `CorrelatedConfig`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +51,11 @@ class Mechanism:
 
   @functools.cached_property
   def factory(self) -> tff.aggregators.UnweightedAggregationFactory:
-    """The aggregation itself, which reports `measurements` as well."""
+    """The aggregation itself, which reports `measurements` as well.
+
+    It is built on first use, because TensorFlow Federated takes seconds to
+    load.
+    """
     stddevs = np.ones(1)
     if self.strategy is not None:
       stddevs = self.strategy.round_stddevs(self.rounds)
@@ -124,6 +134,9 @@ class MechanismConfig(config.Config):
     Args:
       claim: Who takes part. If the number of bands sets how far apart a user's
         rounds are, they are as far apart as possible.
+
+    Returns:
+      The values; a single None for a mechanism without such a field.
     """
     return (None,)
 
@@ -145,7 +158,10 @@ class MechanismConfig(config.Config):
     as well.
 
     Args:
-      clients_per_round: As in `check_clients`.
+      clients_per_round: Expected number of virtual clients in a round.
+
+    Returns:
+      The noise multiplier of the sum alone, 0 without noise.
     """
     return self.noise_multiplier
 
@@ -165,6 +181,9 @@ class MechanismConfig(config.Config):
       schedule: The rounds of the run, and which of them a user may be in.
       workload: How the run makes its models of the rounds' sums.
 
+    Returns:
+      A strategy of `strategy_class`; None in this class.
+
     Raises:
       errors.FieldError: If the schedule and the configuration contradict each
         other.
@@ -176,9 +195,17 @@ class MechanismConfig(config.Config):
   ) -> tfp.DPQuery:
     """Builds the query, which clips, sums up and adds noise.
 
+    A mechanism overrides this method, or `build_factory`.
+
     Args:
       specs: Shapes of an update, nested.
       made: The mechanism of the run, with its clients per round and its matrix.
+
+    Returns:
+      A query whose result is the noised sum, not yet divided.
+
+    Raises:
+      NotImplementedError: In this class.
     """
     raise NotImplementedError
 
@@ -188,7 +215,10 @@ class MechanismConfig(config.Config):
     """Builds the aggregation: the query's sum / expected number of clients.
 
     Args:
-      made: As in `build_query`.
+      made: The mechanism of the run, as in `build_query`.
+
+    Returns:
+      A factory of the noised mean, without `measurements`.
     """
     return measurements.QueryMeanFactory(
       build_query=functools.partial(self.build_query, made=made),
@@ -201,12 +231,17 @@ class MechanismConfig(config.Config):
     schedule: Schedule | None = None,
     workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   ) -> Mechanism:
-    """Creates the mechanism.
+    """Creates the mechanism of a run.
 
     Args:
-      clients_per_round: As in `Mechanism`.
-      schedule: As in `create_strategy`; independent noise needs none.
-      workload: As in `create_strategy`.
+      clients_per_round: Expected number of virtual clients in a round: the
+        divisor of the sum.
+      schedule: The rounds of the run, and which of them a user may be in;
+        independent noise needs none.
+      workload: How the run makes its models of the rounds' sums.
+
+    Returns:
+      The mechanism, with its matrix if its noise is correlated.
 
     Raises:
       errors.FieldError: As `create_strategy` and `check_clients`; or if a
@@ -243,13 +278,27 @@ class CorrelatedConfig(MechanismConfig):
 
   @property
   def secret_noise_multiplier(self) -> float:
+    """As in the base class; 0 for a given seed: anyone may draw its noise."""
     return self.noise_multiplier if self.noise_seed is None else 0.0
 
   @staticmethod
   def next_noise(
     strategy: Any, buffers: tf.Tensor, fresh: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As a `correlated_query.NextNoise`, for a matrix C."""
+    """Makes the noise of a round, as a `correlated_query.NextNoise`.
+
+    Args:
+      strategy: The matrix C.
+      buffers: `[num_buffers, ...]`, what is remembered of earlier noise; zeros
+        in the first round.
+      fresh: The round's row of Z for one tensor of the model, `[...]`.
+
+    Returns:
+      The noise of the round, `[...]`, and the buffers of the next round.
+
+    Raises:
+      NotImplementedError: In this class.
+    """
     raise NotImplementedError
 
   def build_query(self, specs, made):
@@ -260,8 +309,11 @@ class CorrelatedConfig(MechanismConfig):
       `accounting.composition.composed_events`.
 
     Args:
-      specs: As in the base class.
+      specs: Shapes of an update, nested.
       made: The mechanism, whose strategy is the matrix C.
+
+    Returns:
+      A query whose state has the buffers of the recurrence.
     """
     return correlated_query.CorrelatedSumQuery(
       functools.partial(self.next_noise, made.strategy),

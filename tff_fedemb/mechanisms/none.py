@@ -29,4 +29,5 @@ class NoneConfig(mechanism.MechanismConfig):
   adds_noise = False
 
   def build_query(self, specs, made):
+    """Builds tensorflow-privacy's plain sum, without clipping or noise."""
     return tfp.NoPrivacySumQuery()

@@ -18,7 +18,13 @@ _PHILOX = 1
 def _random_words(
   seeds: tf.Tensor, chunk: tf.Tensor, num_pairs: int
 ) -> tf.Tensor:
-  """The generator's words of a chunk, uint64 `[2, num_pairs]`."""
+  """The generator's words of a chunk, uint64 `[2, num_pairs]`.
+
+  Args:
+    seeds: Key and offset of the generator, int64 `[2]`.
+    chunk: Index of the chunk, int64: the upper half of a word of the counter.
+    num_pairs: Number of blocks, each of two words and for two numbers.
+  """
   # A chunk takes fewer than 2^32 blocks of the generator.
   counter = tf.stack([tf.bitwise.left_shift(chunk, 32), seeds[1]])
   return tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -68,7 +74,13 @@ def draw_normal(
   autograph=False,
 )
 def _to_normal(words: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
-  """Makes two numbers from each block of the generator, `[2 num_pairs]`."""
+  """Makes two numbers from each block of the generator, `[2 num_pairs]`.
+
+  Args:
+    words: Uint64 `[2, num_pairs]`: the first row makes radii, the second
+      angles.
+    stddev: Standard deviation of the numbers, scalar.
+  """
   high, angle = tf.unstack(words)
   radius = _radius(high, angle, stddev)
   # Two bits choose one of four arcs, the others choose a place on it.
@@ -82,13 +94,26 @@ def _to_normal(words: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
 
 
 def _flip(number: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-  """Flips bits of float64 numbers, for example the sign."""
+  """Flips bits of float64 numbers, for example the sign.
+
+  Args:
+    number: Float64 of any shape.
+    bits: Uint64 of the same shape; ones are flipped.
+  """
   flipped = tf.bitwise.bitwise_xor(tf.bitcast(number, tf.uint64), bits)
   return tf.bitcast(flipped, tf.float64)
 
 
 def _radius(high: tf.Tensor, angle: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
-  """The radius, from one word of bits and the spare bits of the other one."""
+  """The radius, from one word of bits and the spare bits of the other one.
+
+  It is stddev sqrt(-2 log(u)) with u of 73 bits, in (0, 1).
+
+  Args:
+    high: Uint64 `[n]`, all of whose bits are used.
+    angle: Uint64 `[n]`, whose lowest 9 bits are used.
+    stddev: Standard deviation of the numbers, scalar.
+  """
   # Double precision holds these bits of the word exactly.
   coarse = tf.cast(tf.bitwise.bitwise_and(high, -(2**11) % 2**64), tf.float64)
   coarse *= _UNIT

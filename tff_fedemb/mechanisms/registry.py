@@ -1,4 +1,4 @@
-"""The registry of aggregators."""
+"""Mechanisms by name, as flags, files and ledgers have them."""
 
 from tff_fedemb import registry
 from tff_fedemb.mechanisms import adaptive_gaussian

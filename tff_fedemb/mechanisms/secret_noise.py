@@ -48,6 +48,9 @@ def draw_words(shape: list[int]) -> tf.Tensor:
 
   Args:
     shape: Shape of the numbers.
+
+  Returns:
+    Int64 numbers of this shape, other ones whenever the operation runs.
   """
   # With seeds of zero, every call has other numbers, whatever
   # `tf.random.set_seed`.
@@ -63,7 +66,11 @@ def draw_words(shape: list[int]) -> tf.Tensor:
 
 
 def draw_key() -> list[int]:
-  """Draws 128 secret bits from the operating system, as two int64 numbers."""
+  """Draws 128 secret bits from the operating system.
+
+  Returns:
+    Two int64 numbers: a key and an offset of the generator.
+  """
   return [secrets.randbits(64) - 2**63 for _ in range(2)]
 
 
@@ -106,7 +113,13 @@ def _by_chunks(
 
 
 def _grid_of(clip_norm: Any, total: Any) -> tf.Tensor:
-  """The grid for a nested sum, a power of two, scalar float64."""
+  """The grid for a nested sum, a power of two, scalar float64.
+
+  Args:
+    clip_norm: L2 norm to which the summands were clipped, scalar.
+    total: Nested tensors of d numbers in all; the grid is at most 2^-10
+      clip norms / sqrt(d).
+  """
   size = sum(tensor.shape.num_elements() for tensor in tf.nest.flatten(total))
   share = ROUNDING / math.sqrt(max(size, 1))
   return exact_sums.power_of_two(tf.cast(clip_norm, tf.float64) * share)
@@ -211,14 +224,29 @@ def add_noise(
 
 
 class ExactSumQuery(tfp.GaussianSumQuery):
-  """tensorflow-privacy's query, which clips by `exact_sums`."""
+  """tensorflow-privacy's query, which clips by `exact_sums`.
+
+  Sums are in steps, so that they do not depend on the order of the clients.
+  """
 
   def initial_sample_state(self, template: Any = None):
-    """The sum of no record, in steps."""
+    """Returns the sum of no record, in steps.
+
+    Args:
+      template: Specs or numbers of the structure and shapes of a record.
+    """
     return exact_sums.zeros(template)
 
   def preprocess_record_impl(self, params: Any, record: Any):
-    """Clips a record, see `exact_sums.clip`."""
+    """Clips a record and rounds it to steps (`exact_sums.clip`).
+
+    Args:
+      params: The clip norm, scalar.
+      record: Nested tensors of floating-point numbers.
+
+    Returns:
+      The steps, and a bound on the norm that the record had.
+    """
     return exact_sums.clip(record, params)
 
 
@@ -248,7 +276,16 @@ class SecretGaussianSumQuery(ExactSumQuery):
     self._key = draw_key()
 
   def get_noised_result(self, sample_state: Any, global_state: Any):
-    """Adds the noise of the round to the sum of its records."""
+    """Adds the noise of the round to the sum of its records.
+
+    Args:
+      sample_state: The sum of the clipped records, in steps (`exact_sums`).
+      global_state: The parent's state: clip norm and standard deviation.
+
+    Returns:
+      The noised sum, float32 and nested as a record; the state, unchanged; and
+      the parent's event of the round.
+    """
     # Only the parent's state and event are used: without numbers it adds no
     # noise.
     _, state, event = super().get_noised_result((), global_state)
@@ -288,7 +325,10 @@ def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
 
   Args:
     state: State of a process, nested, with any number of `SecretState`.
-    key: As `draw_key` returns it.
+    key: Two int64 numbers, as `draw_key` returns them.
+
+  Returns:
+    The state with other seeds; all else is the same.
   """
 
   def replace(part: Any):
@@ -339,14 +379,26 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
       self._GlobalState = SecretState
 
   def initialize(self):
-    """Returns the state (seeds `[2]`, stddev) of a new run."""
+    """Returns the state of a new run: seeds `[2]` and standard deviation.
+
+    Without a seed for tests, every call returns another state.
+    """
     seeds = tf.constant(self._key, tf.int64)
     if self._seed is None:
       seeds = tf.bitwise.bitwise_xor(seeds, draw_words([2]))
     return self._GlobalState(seeds, tf.constant(self._noise_std, tf.float32))
 
   def next(self, state: Any):
-    """Returns a draw, float32 and nested as the specs, and the next state."""
+    """Returns a draw and the next state.
+
+    Args:
+      state: As `initialize` or this method returned it.
+
+    Returns:
+      Noise, float32 and nested as the specs, whose standard deviation is larger
+      than that of the state by 2^-10 of it, for the rounding of `add_on_grid`;
+      and the state of the next draw.
+    """
     stddev = tf.cast(state.stddev, tf.float64) * (1.0 + ROUNDING)
 
     def draw(index: int, spec: tf.TensorSpec):
@@ -366,6 +418,13 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     return tf.nest.pack_sequence_as(self._specs, noise), self.advance(state)
 
   def advance(self, state: Any):
-    """Returns the state after a draw: each tensor had seeds of its own."""
+    """Returns the state after a draw: each tensor had seeds of its own.
+
+    Args:
+      state: The state before the draw.
+
+    Returns:
+      The state whose key and offset have counted up by the number of tensors.
+    """
     seeds = state.seeds + len(tf.nest.flatten(self._specs))
     return self._GlobalState(seeds, state.stddev)

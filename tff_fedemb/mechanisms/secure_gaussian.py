@@ -51,6 +51,14 @@ class SecureGaussianConfig(gaussian.GaussianConfig):
   is_compared = False
 
   def build_factory(self, made):
+    """As in the base class, with TFF's secure sum of steps.
+
+    Args:
+      made: The mechanism of the run.
+
+    Returns:
+      A factory whose clients send whole numbers.
+    """
     return dataclasses.replace(
       super().build_factory(made),
       sum_factory=exact_sums.SecureStepsFactory(),

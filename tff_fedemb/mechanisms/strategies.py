@@ -1,4 +1,4 @@
-"""The registry of strategies."""
+"""Strategy matrices by name, as ledgers and plans have them."""
 
 from tff_fedemb import registry
 from tff_fedemb.mechanisms import banded_strategy

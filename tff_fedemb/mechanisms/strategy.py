@@ -81,7 +81,8 @@ class Workload(config.Config):
       rounds: Number of rounds, at least 1.
 
     Returns:
-      Float64 [rounds], the first column of a lower triangular Toeplitz matrix.
+      Float64 `[rounds]`, the first column of a lower triangular Toeplitz
+      matrix.
     """
     return np.cumsum(self.momentum ** np.arange(rounds))
 
@@ -89,7 +90,10 @@ class Workload(config.Config):
     """Returns the noise that the objective makes small.
 
     Args:
-      stddevs: Noise of the model after each round, [rounds].
+      stddevs: Noise of the model after each round, `[rounds]`.
+
+    Returns:
+      The root mean square of them, or the last one, in the same unit.
     """
     if self.noise_objective == "last":
       return float(stddevs[-1])
@@ -150,12 +154,19 @@ class Strategy(config.Config, abc.ABC):
       workload: How a model is made of the rounds' sums.
 
     Returns:
-      Float64 [rounds], in standard deviations of a row of Z.
+      Float64 `[rounds]`, in standard deviations of a row of Z.
     """
 
   @abc.abstractmethod
   def round_stddevs(self, rounds: int) -> np.ndarray:
-    """Noise added to each round's own sum, as `model_stddevs`."""
+    """Noise added to each round's own sum.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 `[rounds]`, in standard deviations of a row of Z.
+    """
 
   @abc.abstractmethod
   def round_noise_matrix(self, rounds: int) -> np.ndarray:
@@ -167,7 +178,7 @@ class Strategy(config.Config, abc.ABC):
       rounds: Number of rounds, at least 1.
 
     Returns:
-      Float64 R [rounds, m]: the noise of the rounds' sums is R Z, where the m
+      Float64 R `[rounds, m]`: the noise of the rounds' sums is R Z, where the m
       rows of Z are independent. C^-1 if C is square.
     """
 
@@ -176,8 +187,11 @@ class Strategy(config.Config, abc.ABC):
 
     Args:
       rounds: Number of rounds, at least 1.
+
+    Returns:
+      All earlier noise, `rounds` - 1, unless a recurrence needs less.
     """
-    return rounds - 1  # All earlier noise, unless a recurrence needs less.
+    return rounds - 1
 
   def model_error(
     self, schedule: Schedule, workload: Workload = PREFIX_SUMS
@@ -189,8 +203,14 @@ class Strategy(config.Config, abc.ABC):
     noise.
 
     Args:
-      schedule: As in `sensitivity`.
+      schedule: The rounds, and which of them a user may be in.
       workload: How models are made, and which of them matter.
+
+    Returns:
+      The product, which has no unit: only ratios of it mean something.
+
+    Raises:
+      ValueError: As `sensitivity`.
     """
     stddevs = self.model_stddevs(schedule.rounds, workload)
     return workload.error(stddevs) * self.sensitivity(schedule)

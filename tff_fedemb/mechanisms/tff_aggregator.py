@@ -32,7 +32,20 @@ class _MeanFactory(
   def create(
     self, value_type: tff.Type, weight_type: tff.Type | None = None
   ) -> tff.templates.AggregationProcess:
-    """Creates the aggregation of values of a type, with weights or without."""
+    """Creates the aggregation of values of a type, with weights or without.
+
+    Args:
+      value_type: Type of an update; floating-point numbers are cast to float32
+        and back.
+      weight_type: Type of a client's weight, which has no effect; None for an
+        aggregation without weights.
+
+    Returns:
+      The process, whose result has the type of an update.
+
+    Raises:
+      errors.FieldError: If a tensor is not of floating-point numbers.
+    """
     if weight_type is not None:
       weighted = tff.aggregators.as_weighted_aggregator(self)
       return weighted.create(value_type, weight_type)

@@ -22,11 +22,11 @@ def inverse_column(column: np.ndarray, rounds: int) -> np.ndarray:
   """Returns the first column of C^-1, the power series 1 / c.
 
   Args:
-    column: First column of C, c[0] not 0; zero beyond its end.
+    column: First column of C, `[n]`, c[0] not 0; zero beyond its end.
     rounds: Length of the result, at least 1.
 
   Returns:
-    Float64 [rounds].
+    Float64 `[rounds]`, by a recurrence that takes n terms a round.
   """
   impulse = np.zeros(rounds)
   impulse[0] = 1.0
@@ -42,25 +42,43 @@ def model_column(
   does: a running sum of velocities.
 
   Args:
-    inverse: First column of C^-1, [rounds].
+    inverse: First column of C^-1, `[rounds]`.
     workload: Its momentum decides A.
 
   Returns:
-    Float64 [rounds].
+    Float64 `[rounds]`.
   """
   velocity = signal.lfilter([1.0], [1.0, -workload.momentum], inverse)
   return np.cumsum(velocity)
 
 
 class ToeplitzStrategy(strategy.Strategy):
-  """A strategy whose matrix is Toeplitz, the same for any number of rounds."""
+  """A strategy whose matrix is Toeplitz, the same for any number of rounds.
+
+  A subclass gives the first column of C; all else follows from it.
+  """
 
   @abc.abstractmethod
   def first_column(self, rounds: int) -> np.ndarray:
-    """Returns the first column of C, float64 [rounds]."""
+    """Returns the first column of C.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 `[rounds]`, whose first number is 1.
+    """
 
   def inverse_first_column(self, rounds: int) -> np.ndarray:
-    """Returns the first column of C^-1, float64 [rounds]."""
+    """Returns the first column of C^-1.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 `[rounds]`. It takes a time that grows with the square of the
+      rounds, unless a subclass knows better.
+    """
     return inverse_column(self.first_column(rounds), rounds)
 
   def sensitivity(self, schedule: strategy.Schedule) -> float:
@@ -72,6 +90,16 @@ class ToeplitzStrategy(strategy.Strategy):
     Training", theorem 2). It is the same, whatever the signs, if the columns of
     a participation do not overlap: then their squared norms add up, and no
     column has a smaller norm than a later one. Any other matrix is refused.
+
+    Args:
+      schedule: The rounds, and which of them a user may be in.
+
+    Returns:
+      The norm of the sum of the columns of that participation.
+
+    Raises:
+      ValueError: If the columns overlap and an entry of c is negative or larger
+        than the one before it.
     """
     rounds, participations = schedule.rounds, schedule.participations
     separation = min(schedule.min_separation, rounds)
@@ -100,11 +128,14 @@ class ToeplitzStrategy(strategy.Strategy):
     rounds: int,
     workload: strategy.Workload = strategy.PREFIX_SUMS,
   ) -> np.ndarray:
+    """As in the base class: norms of the first parts of B's first column."""
     model = model_column(self.inverse_first_column(rounds), workload)
     return np.sqrt(np.cumsum(np.square(model)))
 
   def round_stddevs(self, rounds: int) -> np.ndarray:
+    """As in the base class: norms of the first parts of C^-1's first column."""
     return np.sqrt(np.cumsum(np.square(self.inverse_first_column(rounds))))
 
   def round_noise_matrix(self, rounds: int) -> np.ndarray:
+    """As in the base class: C^-1 itself, `[rounds, rounds]`."""
     return linalg.toeplitz(self.inverse_first_column(rounds), np.zeros(rounds))

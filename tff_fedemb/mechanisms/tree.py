@@ -70,9 +70,22 @@ class TreeConfig(mechanism.CorrelatedConfig):
     schedule: mechanism.Schedule,
     workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS,
   ) -> tree_strategy.TreeStrategy:
+    """Returns the matrix of trees of `restart_every` rounds.
+
+    It depends neither on the schedule nor on the workload.
+    """
     return tree_strategy.TreeStrategy(self.restart_every)
 
   def build_query(self, specs, made):
+    """Builds the query of a tree, or of one tree after another.
+
+    Args:
+      specs: Shapes of an update, nested.
+      made: The mechanism of the run.
+
+    Returns:
+      `build_tree`; with `restart_every`, within a query that restarts it.
+    """
     query = self.build_tree(specs, made)
     if self.restart_every is None:
       return query
@@ -88,7 +101,11 @@ class TreeConfig(mechanism.CorrelatedConfig):
 
     Args:
       specs: Shapes of an update, nested.
-      made: The mechanism of the run.
+      made: The mechanism of the run; the configuration has the noise of its
+        sum.
+
+    Returns:
+      A query whose state has the tree.
     """
     del made  # The configuration has the noise of the sum.
     return correlated_query.TreeSumQuery(

@@ -31,8 +31,13 @@ def max_squared_sensitivity(
 
   Args:
     heights: Heights of the complete trees, first to last; 0 is a single leaf.
-    min_separation: Fewest leaves from one participation to the next.
+    min_separation: Fewest leaves from one participation to the next, at least
+      1.
     max_participations: Most participations over all trees, at least 1.
+
+  Returns:
+    The squared sensitivity, an integer, for a change of 1 in each
+    participation.
   """
   leaves = sum(1 << height for height in heights)
   bounded = max_participations < -(-leaves // min_separation)
@@ -48,7 +53,14 @@ def max_squared_sensitivity(
 
 
 def _append(best: np.ndarray, ways: np.ndarray, size: int) -> np.ndarray:
-  """Returns the table `best` after one more tree."""
+  """Returns the table `best` after one more tree.
+
+  Args:
+    best: As in `max_squared_sensitivity`, float64
+      `[max_participations + 1, separation]`.
+    ways: Ways through the tree, int64 `[n, 4]`.
+    size: Leaves of the tree.
+  """
   separation = best.shape[1]
   result = np.full_like(best, -np.inf)
   for count, value, end, start in ways.tolist():
@@ -66,7 +78,20 @@ def _append(best: np.ndarray, ways: np.ndarray, size: int) -> np.ndarray:
 def _ways_by_height(
   max_height: int, separation: int, max_count: int, bounded: bool
 ) -> list[np.ndarray]:
-  """Returns the ways to take part in trees of heights 0 ... max_height."""
+  """Returns the ways to take part in trees of heights 0 ... max_height.
+
+  A tree of no more leaves than the separation has a user once or not at all.
+  Larger trees are joined of two halves.
+
+  Args:
+    max_height: Height of the largest tree.
+    separation: Fewest leaves from one participation to the next.
+    max_count: Most participations.
+    bounded: Whether a participation here may cost one elsewhere.
+
+  Returns:
+    An int64 array `[n, 4]` for each height.
+  """
   ways = []
   for height in range(max_height + 1):
     size = 1 << height
@@ -95,7 +120,18 @@ def _join(
   separation: int,
   max_count: int,
 ) -> np.ndarray:
-  """Returns the ways through a tree of `size` leaves, made of two halves."""
+  """Returns the ways through a tree of `size` leaves, made of two halves.
+
+  Each pair of ways is possible if the right one is still open when the wait
+  after the left one ends. The root adds its own squared count.
+
+  Args:
+    left: Ways through the left half, `[n, 4]`.
+    right: Ways through the right half, `[m, 4]`.
+    size: Leaves of the whole tree.
+    separation: Fewest leaves from one participation to the next.
+    max_count: Most participations; pairs with more are left out.
+  """
   first, second = np.indices((len(left), len(right))).reshape(2, -1)
   first_counts, first_values, first_ends, first_starts = left[first].T
   second_counts, second_values, second_ends, second_starts = right[second].T
@@ -120,10 +156,12 @@ def _needed(
   """Leaves out ways that are never better than another one.
 
   Args:
-    ways: Ways through a tree.
+    ways: Ways through a tree, `[n, 4]`.
     size: Leaves of the tree.
     separation: Fewest leaves from one participation to the next.
-    bounded: Whether a participation here may cost one elsewhere.
+    bounded: Whether a participation here may cost one elsewhere. If it does, a
+      way with fewer participations is kept even if one with more is worth as
+      much.
   """
   counts, values, ends, starts = ways.T
   ways = ways[np.lexsort((-starts, ends, -values, -counts))]

@@ -41,7 +41,15 @@ class TreeStrategy(strategy.Strategy):
   restart_every: int | None = config.field(None, minimum=1)
 
   def sensitivity(self, schedule: strategy.Schedule) -> float:
-    """Exact, as `Strategy.sensitivity`, over the restarts too."""
+    """Exact, as `Strategy.sensitivity`, over the restarts too.
+
+    Args:
+      schedule: The rounds, and which of them a user may be in.
+
+    Returns:
+      The root of `tree_sensitivity.max_squared_sensitivity` for the complete
+      trees that the rounds are cut into.
+    """
     squared = tree_sensitivity.max_squared_sensitivity(
       self._heights(schedule.rounds),
       min_separation=min(schedule.min_separation, schedule.rounds),
@@ -54,6 +62,10 @@ class TreeStrategy(strategy.Strategy):
     rounds: int,
     workload: strategy.Workload = strategy.PREFIX_SUMS,
   ) -> np.ndarray:
+    """As in the base class, from the second moments of one tree after another.
+
+    No matrix is made: the time is linear in the number of rounds.
+    """
     momentum = workload.momentum
     heights = self._heights(rounds)
     trees = _complete_trees(max(heights), momentum)
@@ -67,6 +79,7 @@ class TreeStrategy(strategy.Strategy):
     return np.sqrt(np.concatenate(variances))
 
   def round_stddevs(self, rounds: int) -> np.ndarray:
+    """As in the base class; depends on the largest node a round completes."""
     # Rounds of a tree so far, this one included.
     ages = np.arange(rounds) % (self.restart_every or rounds) + 1
     heights = np.arange(int(ages.max()).bit_length())
@@ -81,6 +94,7 @@ class TreeStrategy(strategy.Strategy):
     return np.sqrt(changes[completed])
 
   def round_noise_matrix(self, rounds: int) -> np.ndarray:
+    """As in the base class; m is the number of complete nodes of all trees."""
     blocks = []
     for size in self._tree_sizes(rounds):
       prefixes = _prefix_noise_matrix(size)
@@ -88,6 +102,7 @@ class TreeStrategy(strategy.Strategy):
     return linalg.block_diag(*blocks)
 
   def model_copies(self, rounds: int) -> int:
+    """Returns the number of levels of the largest tree."""
     return max(self._tree_sizes(rounds)).bit_length()
 
   def _tree_sizes(self, rounds: int) -> Iterator[int]:
@@ -126,7 +141,13 @@ def _mixed(
 
 
 def _carried(moments: np.ndarray, rounds: int, momentum: float) -> np.ndarray:
-  """What remains of moments in each of the next rounds, `[3, rounds]`."""
+  """What remains of moments in each of the next rounds, `[3, rounds]`.
+
+  Args:
+    moments: `[3]`, see `_complete_trees`.
+    rounds: Number of the next rounds.
+    momentum: See `Workload`.
+  """
   kept = momentum ** np.arange(1, rounds + 1)
   added = strategy.Workload(momentum).first_column(rounds)
   return _mixed(moments, kept, added)
@@ -175,7 +196,14 @@ def _node_variances(heights: np.ndarray) -> np.ndarray:
 
 
 def _prefix_noise_matrix(size: int) -> np.ndarray:
-  """Noise of a tree's prefix sums by node, [size, number of nodes]."""
+  """Noise of a tree's prefix sums by node, `[size, number of nodes]`.
+
+  Entry (t, n) is the weight of the noise of node n in the prefix sum after
+  round t. Nodes are in the order of their heights, and from left to right.
+
+  Args:
+    size: Rounds of the tree, at least 1.
+  """
   counts = [size >> height for height in range(size.bit_length())]
   own_noise = np.split(np.eye(sum(counts)), np.cumsum(counts)[:-1])
   ages = np.arange(1, size + 1)
