@@ -45,10 +45,13 @@ class CanaryUpdates:
   seed: int
 
   def client_id(self, index: int) -> str:
-    """Returns the identifier of a canary's client.
+    """Returns the identifier of a canary's client: a prefix and its number.
 
     Args:
       index: Number of the canary, from 0.
+
+    Returns:
+      The identifier, by which `wrap_dataset` tells canaries from users.
     """
     return f"{_PREFIX}{index}"
 
@@ -123,7 +126,15 @@ class CanaryUpdates:
     index: Any,
     shapes: Sequence[Sequence[int]],
   ) -> tuple[tf.Tensor, ...]:
-    """The update of a canary, in tensors of these shapes."""
+    """The update of a canary, in tensors of these shapes.
+
+    It is a vector of independent normal numbers, scaled to ten clip norms: a
+    function of the seed and the canary's number alone.
+
+    Args:
+      index: Number of the canary, scalar int64.
+      shapes: Shapes of the trainable weights.
+    """
     sizes = [int(np.prod(shape)) for shape in shapes]
     seed = tf.stack([tf.constant(self.seed, tf.int64), index])
     flat = tf.random.stateless_normal([sum(sizes)], seed)
@@ -131,10 +142,14 @@ class CanaryUpdates:
     return tuple(map(tf.reshape, tf.split(flat, sizes), shapes))
 
   def directions(self, shapes: Sequence[Sequence[int]]) -> np.ndarray:
-    """Returns unit vectors, float32 `[number, size of the model]`.
+    """Returns unit vectors, one for each canary.
 
     Args:
       shapes: Shapes of the trainable weights.
+
+    Returns:
+      Float32 `[number, size of the model]`, each along the update of a canary's
+      client.
     """
     found = []
     for index in range(self.number):
@@ -144,14 +159,17 @@ class CanaryUpdates:
 
 
 def _ensure_shapes(batch: Mapping[str, tf.Tensor], specs: Any) -> Any:
-  """The batch, whose shapes are known while the graph is built."""
+  """The batch, whose shapes are known while the graph is built.
+
+  Joining two data sets may lose shapes that the client's work needs.
+  """
   return tf.nest.map_structure(
     lambda tensor, spec: tf.ensure_shape(tensor, spec.shape), batch, specs
   )
 
 
 def _without_canary(batch: Mapping[str, tf.Tensor]) -> Any:
-  """The examples of a batch that are not a canary's."""
+  """The examples of a batch that are not a canary's: of labels from 0 on."""
   is_example = tf.greater_equal(batch["y"], 0)
   return tf.nest.map_structure(
     lambda tensor: tf.boolean_mask(tensor, is_example), batch
@@ -190,10 +208,10 @@ class UpdateScores:
 
     Args:
       canaries: The directions.
-      weights: The trainable weights.
-      momentum: Momentum of the server's SGD, which everybody knows; 0 for
-        another optimizer. The movement that momentum does not explain is the
-        round's own.
+      weights: The trainable weights, nested tensors or arrays.
+      momentum: Momentum of the server's SGD, in [0, 1), which everybody knows;
+        0 for another optimizer. The movement that momentum does not explain is
+        the round's own.
     """
     shapes = [np.shape(part) for part in tf.nest.flatten(weights)]
     self._directions = canaries.directions(shapes)
@@ -206,8 +224,10 @@ class UpdateScores:
   def add(self, weights: Any) -> None:
     """Adds the model that a round released.
 
+    Call it once for each round, in their order.
+
     Args:
-      weights: Its trainable weights.
+      weights: Its trainable weights, in the structure of the first model.
     """
     weights = flatten(weights)
     movement = self._weights - weights
@@ -218,12 +238,25 @@ class UpdateScores:
     self._movement = movement
 
   def final_cosine(self) -> np.ndarray:
-    """Returns cosines `[number]` with the movement since the beginning."""
+    """Returns cosines with the movement since the beginning.
+
+    An attacker who only sees the final model has this score.
+
+    Returns:
+      Float32 `[number]`, in [-1, 1]; NaN if the model has not moved.
+    """
     total = self._first - self._weights
     return self._directions @ total / np.linalg.norm(total)
 
   def largest_cosine(self) -> np.ndarray:
-    """Returns the largest cosines `[number]` with what one round did."""
+    """Returns the largest cosines with what one round did.
+
+    An attacker who sees the model after each round has this score. It needs at
+    least one round.
+
+    Returns:
+      Float32 `[number]`, in [-1, 1].
+    """
     norms = np.array(self._norms, np.float32)[:, np.newaxis]
     return np.max(np.array(self.projections) / norms, axis=0)
 
@@ -234,7 +267,7 @@ class UpdateScores:
     noise_multiplier: float,
     step: float,
   ) -> np.ndarray:
-    """Returns logarithms `[number]` of how much likelier a member makes rounds.
+    """Returns how much likelier a member makes the rounds, as logarithms.
 
     This is the best statistic for an attacker who knows everything but the
     noise and who was drawn, where every round draws users anew and has
@@ -244,7 +277,10 @@ class UpdateScores:
       sampling_probability: Probability that a user is in a round, in (0, 1).
       noise_multiplier: Standard deviation of the noise on the sum over the clip
         norm, above 0.
-      step: How far one clip norm in the sum moves the model.
+      step: How far one clip norm in the sum moves the model, above 0.
+
+    Returns:
+      Logarithms `[number]`, summed over the rounds.
     """
     signal = np.array(self.projections) / step
     ratios = (signal - 0.5) / noise_multiplier**2
@@ -267,7 +303,7 @@ def match(
 
   Args:
     projections: `[rounds, number]`, as in `UpdateScores`.
-    takes_part: Bool `[rounds, number]`.
+    takes_part: Bool `[rounds, number]`, whether a canary is in a round.
     noise_matrix: R `[rounds, k]`, as in
       `mechanisms.strategy.Strategy.round_noise_matrix`.
 

@@ -29,7 +29,7 @@ def lower_limit(
     error: Probability that the bound is wrong, at most; in (0, 1).
 
   Returns:
-    The bound, in [0, 1], of the shape of `successes`.
+    The bound, in [0, 1], of the shape of `successes`; 0 without successes.
   """
   limit = stats.beta.ppf(error, successes, np.subtract(trials, successes) + 1)
   return np.where(np.equal(successes, 0), 0.0, limit)
@@ -43,9 +43,12 @@ def upper_limit(
   """Returns an upper confidence bound of a binomial probability.
 
   Args:
-    successes: See `lower_limit`, as all others.
-    trials: Number of trials.
-    error: Probability that the bound is wrong, at most.
+    successes: Number of successes, any shape.
+    trials: Number of trials, of the same shape or one number.
+    error: Probability that the bound is wrong, at most; in (0, 1).
+
+  Returns:
+    The bound, in [0, 1], of the shape of `successes`; 1 if all are successes.
   """
   return 1.0 - lower_limit(np.subtract(trials, successes), trials, error)
 
@@ -60,6 +63,11 @@ def _rates(
   The first row is of a test for inclusion: a score of at least the threshold.
   The second row is of its opposite. The power and the rate of false alarms
   spend half of the significance each.
+
+  Args:
+    scores: Scores of canaries.
+    thresholds: `[thresholds]` scores to test at, in any order.
+    significance: Probability that either rate of a test is wrong, at most.
   """
   num_in = len(scores.in_scores)
   num_out = len(scores.out_scores)

@@ -50,14 +50,15 @@ def p_value(
   the m canaries.
 
   Args:
-    correct: Number v of right guesses.
+    correct: Number v of right guesses, in [0, r].
     guesses: Number r of all guesses; the attacker abstains from other canaries.
     num_canaries: Number m of all canaries.
     epsilon: Epsilon of the mechanism, at least 0.
     delta: Delta of the mechanism, in [0, 1).
 
   Returns:
-    The probability, in [0, 1].
+    The probability, in [0, 1]; a small one refutes the pair of epsilon and
+    delta.
   """
   coins = stats.binom(guesses, 1.0 / (1.0 + np.exp(-epsilon)))
   chance = coins.sf(correct - 1)
@@ -78,6 +79,8 @@ def is_refuted(
 ) -> bool:
   """Returns whether so many right guesses are too unlikely with mu-GDP.
 
+  This is the recursion of the module, for the trade-off function of a Gaussian.
+
   Args:
     correct: Number of right guesses.
     guesses: Number of all guesses, fixed before anything was published.
@@ -85,6 +88,9 @@ def is_refuted(
     mu: Parameter of Gaussian differential privacy, at least 0: f is the
       trade-off between two normal distributions of unit variance mu apart.
     level: Largest chance that is too unlikely, in (0, 1).
+
+  Returns:
+    True if the chance is below `level`; False where the recursion cannot tell.
   """
   right = level * correct / num_canaries
   wrong = level * (guesses - correct) / num_canaries
@@ -105,6 +111,9 @@ def _largest_refuted(is_refuted: Callable[[float], bool]) -> float:
   """The largest value that is refuted, or up to 1e-4 less; 0 if none is.
 
   All values below a refuted one are refuted as well.
+
+  Args:
+    is_refuted: Whether a value of epsilon, or of mu, is refuted.
   """
   if not is_refuted(0.0):
     return 0.0
@@ -125,6 +134,13 @@ def _guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
   They are fixed before you look at scores. Half of the guesses go to either
   end, or all to the high scores: with sampling, most canaries that were
   included look like those that were not.
+
+  Args:
+    num_scores: Number of all canaries.
+
+  Returns:
+    Pairs of both numbers: all, a quarter and a sixteenth of the canaries at
+    both ends; an eighth to a 512th of them at the high end.
   """
   both_ends = np.unique(-(-num_scores // np.array([1, 4, 16])))
   one_end = np.unique(-(-num_scores // np.array([8, 32, 128, 512])))
@@ -147,13 +163,14 @@ def bound(
 
   Args:
     scores: Scores of canaries.
-    significance: Probability that the bound is wrong, at most.
+    significance: Probability that the bound is wrong, at most; in (0, 1).
     delta: At which epsilon is bounded, in [0, 1); None for the mu of Gaussian
       differential privacy. A curve says more than a single point of it, so the
       epsilon of this mu is larger.
 
   Returns:
-    The bound, and the numbers of guesses that it was found with.
+    The bound, at least 0 and up to 1e-4 below the best, and the numbers of
+    guesses that it was found with.
   """
   tried = _guesses_to_try(len(scores))
   level = significance / len(tried)

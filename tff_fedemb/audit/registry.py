@@ -32,9 +32,14 @@ OF_MU = ("fdp_one_run", "gdp_clopper_pearson")
 def epsilon_of_mu(mu: float, delta: float) -> float:
   """Returns the epsilon of mu-Gaussian differential privacy.
 
+  It is that of one Gaussian mechanism of noise multiplier 1 / mu.
+
   Args:
     mu: At least 0.
     delta: In (0, 1).
+
+  Returns:
+    Epsilon at delta; 0 for a mu of 0.
   """
   return gaussian_accountant.epsilon_of(1.0 / mu, delta) if mu else 0.0
 
@@ -55,7 +60,7 @@ def bound_epsilon(
     delta: At which epsilon is bounded, in [0, 1); above 0 for a method that
       bounds mu.
     significance: Probability that the bound is wrong, at most; in (0, 1).
-    **options: Options of the method.
+    **options: Options of the method: `curve` for 'area'.
 
   Returns:
     Values that JSON can hold. `epsilon_lower` holds with probability 1 -
@@ -64,6 +69,7 @@ def bound_epsilon(
     for the bound, and `details` what the method has found.
 
   Raises:
+    KeyError: If there is no such method.
     errors.FieldError: If delta is out of its range, or as that method says.
   """
   module = METHODS[name]

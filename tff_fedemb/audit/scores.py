@@ -21,7 +21,15 @@ Found = tuple[float, dict[str, float]]
 
 
 def _check(name: str, values: Any) -> np.ndarray:
-  """Returns scores as float64, or says what is wrong with them."""
+  """Returns scores as float64 `[n]`, or says what is wrong with them.
+
+  Args:
+    name: Name in an error.
+    values: Any array of real numbers; infinite ones are allowed.
+
+  Raises:
+    errors.FieldError: If they are too few, not numbers or NaN.
+  """
   values = np.asarray(values)
   if values.ndim != 1 or values.dtype.kind not in "biuf":
     raise errors.FieldError(
@@ -43,8 +51,10 @@ class Scores:
   """Scores of canaries by an attack: the higher, the more likely included.
 
   Attributes:
-    in_scores: Float64 `[n]`, of the canaries that were included.
-    out_scores: Float64 `[m]`, of those that were not.
+    in_scores: Float64 `[n]`, of the canaries that were included; n is at least
+      `MIN_SCORES`.
+    out_scores: Float64 `[m]`, of those that were not; m is at least
+      `MIN_SCORES`.
 
   Raises:
     errors.FieldError: If they are too few, not numbers or NaN.
@@ -64,10 +74,17 @@ class Scores:
     Args:
       values: Scores `[n]`.
       included: Whether each canary was included, bool `[n]`.
+
+    Returns:
+      The scores, by whether the canary was included.
+
+    Raises:
+      errors.FieldError: As the class.
     """
     return cls(values[included], values[~included])
 
   def __len__(self) -> int:
+    """Number of all canaries."""
     return len(self.in_scores) + len(self.out_scores)
 
   def _create_generator(self) -> np.random.Generator:
@@ -82,6 +99,11 @@ class Scores:
 
   def halves(self) -> tuple["Scores", "Scores"]:
     """Returns two random halves, each with half of either kind.
+
+    The same scores are always cut in the same way, whatever their order.
+
+    Returns:
+      Both halves; of an odd number, the second has one more.
 
     Raises:
       errors.FieldError: If a half would have too few scores.
@@ -126,10 +148,13 @@ class Scores:
     return float(above / others)
 
   def ranked(self) -> np.ndarray:
-    """Returns whether each canary was included, bool `[n]`, best score first.
+    """Returns whether each canary was included, best score first.
 
     The order of equal scores is random: another order could tell who was
     included.
+
+    Returns:
+      Bool `[n]`, for all canaries.
     """
     values = np.concatenate([self.in_scores, self.out_scores])
     included = np.arange(len(values)) < len(self.in_scores)

@@ -54,7 +54,12 @@ def _with_noise(
   event: dp_accounting.DpEvent,
   factor: float,
 ) -> dp_accounting.DpEvent | None:
-  """The event with its noise multiplied; None for another kind of event."""
+  """The event with its noise multiplied; None for another kind of event.
+
+  Args:
+    event: Event of a round, or of a pass.
+    factor: Factor on the noise multiplier, positive.
+  """
   match event:
     case dp_accounting.GaussianDpEvent():
       return dp_accounting.GaussianDpEvent(event.noise_multiplier * factor)
@@ -87,6 +92,14 @@ class Curve:
 
     Args:
       account: The rounds.
+
+    Returns:
+      The curve, if all events are Gaussian, Poisson-sampled Gaussian, or passes
+      of random allocation; None for fixed cohorts, balls in bins with
+      correlated noise, and rounds without noise.
+
+    Raises:
+      ValueError: As `composition.composed_events`.
     """
     events = tuple(account.composed_events())
     if any(_with_noise(event, 1.0) is None for event, _ in events):
@@ -97,7 +110,11 @@ class Curve:
   def accountant(
     self,
   ) -> accounting.RandomAllocationAccountant | pld_accountant.PldAccountant:
-    """An accountant of all rounds."""
+    """An accountant of all rounds, by PLD on a grid of step 1e-3.
+
+    If all events are passes of random allocation, it is the accountant of their
+    bracket.
+    """
     accountant: Any = pld_accountant.PldAccountant(
       value_discretization_interval=_DISCRETIZATION
     )
@@ -118,6 +135,9 @@ class Curve:
   ) -> np.ndarray:
     """Returns the largest true positive rates of any attack.
 
+    Each epsilon and its delta bound the rate twice: TPR <= exp(epsilon) FPR +
+    delta, and 1 - FPR <= exp(epsilon) (1 - TPR) + delta.
+
     Args:
       false_positive_rates: In [0, 1], `[n]`.
 
@@ -132,8 +152,11 @@ class Curve:
 
   @functools.cached_property
   def area(self) -> float:
-    """The largest area under the curve of any attack."""
-    # The curve is concave: the midpoint rule does not fall short of it.
+    """The largest area under the curve of any attack, in [0.5, 1].
+
+    It is a midpoint sum over 1,000 rates. The curve is concave, so the sum does
+    not fall short of the area.
+    """
     middles = (np.arange(_NUM_RATES) + 0.5) / _NUM_RATES
     return float(np.mean(self.true_positive_rates(middles)))
 
@@ -147,7 +170,8 @@ class Curve:
       delta: At which epsilon is wanted, in [0, 1).
 
     Returns:
-      Epsilon at that noise; 0 for an area of 1 / 2 or less.
+      Epsilon at that noise, rounded down where the search is not exact; 0 for
+      an area of 1 / 2 or less.
     """
     if area <= 0.5:
       return 0.0
@@ -177,7 +201,10 @@ def with_noise(curve: Curve, factor: float) -> Curve:
 
   Args:
     curve: Curve of a claim.
-    factor: Factor on the noise, positive.
+    factor: Factor on the noise multiplier of every event, positive.
+
+  Returns:
+    The curve; the same arguments get the same object, which keeps its deltas.
   """
   events = [
     (_with_noise(event, factor), count) for event, count in curve.events
@@ -194,12 +221,16 @@ def allowed_rates(
 
   Args:
     account: The rounds.
-    epsilon: Their cost at the delta of the account.
+    epsilon: Their cost at the delta of the account; above 40 the curve is not
+      used.
     false_positive_rates: In [0, 1], `[n]`.
 
   Returns:
     Rates in [0, 1], `[n]`: by the curve of the claim, or by its one epsilon
     where there is no curve.
+
+  Raises:
+    ValueError: As `Curve.of`.
   """
   curve = Curve.of(account) if epsilon <= _EPSILONS[-1] else None
   if curve is not None:
@@ -224,10 +255,10 @@ def bound(
 
   Args:
     scores: Scores of canaries, independent of each other.
-    significance: Probability that the bound is wrong, at most.
+    significance: Probability that the bound is wrong, at most; in (0, 1).
     delta: At which epsilon is bounded, in [0, 1).
-    curve: Curve of the claim. Without it, the bound is one for a Gaussian
-      mechanism as a whole alone.
+    curve: Curve of the claim. Without it, the bound holds only for a Gaussian
+      mechanism as a whole.
 
   Returns:
     The bound, and the area that it was found with.
@@ -239,12 +270,18 @@ def bound(
 def lower_area(scores: scores_lib.Scores, significance: float) -> float:
   """Bounds the area under the curve of an attack from below.
 
+  Source: Hoeffding 1963, section 5: of the pairs of a member and another, as
+  many count as independent as there are canaries of the rarer kind.
+
   Args:
     scores: Scores of canaries, independent of each other.
-    significance: Probability that the bound is wrong, at most.
+    significance: Probability that the bound is wrong, at most; in (0, 1).
+
+  Returns:
+    A lower confidence bound of the area, in [0, 1); 0 for a measured area of
+    1 / 2 or less.
   """
   area = scores.area
-  # No more pairs of a member and a non-member than this are independent.
   num_pairs = min(len(scores.in_scores), len(scores.out_scores))
   limit = -math.log(significance) / num_pairs
   if area <= 0.5:
