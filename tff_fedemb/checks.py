@@ -29,7 +29,14 @@ _MOST_LISTED = 40
 
 
 def is_number(value: Any) -> bool:
-  """Whether value is a finite real number, and not a truth value."""
+  """Returns whether value is a finite real number, and not a truth value.
+
+  Args:
+    value: Anything, also a number of NumPy.
+
+  Returns:
+    False for text, complex numbers, infinity and NaN, too.
+  """
   return (
     isinstance(value, numbers.Real)
     and not isinstance(value, bool)
@@ -135,7 +142,7 @@ def _range_in_words(
 def check_numbers(
   name: str, words: Iterable[str], *, most: int
 ) -> tuple[float, ...]:
-  """Reads positive numbers from words.
+  """Reads positive numbers from words, as a flag gives them.
 
   Args:
     name: Name in an error.
@@ -163,7 +170,21 @@ def check_numbers(
 
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
-  """Raises `errors.FieldError` unless value is one of the choices."""
+  """Checks that a value is one of the choices.
+
+  The error lists the choices; if there are more than 40, only those that are
+  most like the value.
+
+  Args:
+    name: Name in an error.
+    value: Anything, also what cannot be a key.
+    choices: The values allowed; a registry allows `module:Class` as well.
+
+  Raises:
+    errors.FieldError: If value is none of the choices.
+    errors.DataError: If value is a `module:Class` that cannot be imported, or
+      whose base is not that of the registry.
+  """
   # A damaged file may hold a list, which cannot be a key.
   if not isinstance(value, Hashable) or value not in choices:
     listed, words = sorted(map(str, choices)), "be one of"
@@ -174,7 +195,14 @@ def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
 
 
 def check_one_of(**values: Any) -> None:
-  """Raises `errors.FieldError` unless just one of the values is given."""
+  """Checks that just one of several values is given.
+
+  Args:
+    **values: Values by their names; one that is false counts as not given.
+
+  Raises:
+    errors.FieldError: If none is given, or more than one.
+  """
   given = [name for name, value in values.items() if value]
   if len(given) != 1:
     first, *others = values
@@ -186,14 +214,34 @@ def check_one_of(**values: Any) -> None:
 
 
 def check_not_alone(name: str, number: int) -> None:
-  """Raises `errors.FieldError` unless noise has two or more to protect."""
+  """Checks that noise has two or more to protect.
+
+  Noise hides one among others: one alone cannot hide.
+
+  Args:
+    name: Name of the number in an error.
+    number: Number of those who are protected.
+
+  Raises:
+    errors.FieldError: If there are fewer than two.
+  """
   if number < 2:
     must = "be two or more where noise protects them: one alone cannot hide"
     raise errors.FieldError(name, must, number)
 
 
 def check_delta(delta: Any) -> float:
-  """Returns delta, which must be in `DELTA_RANGE`."""
+  """Checks a delta.
+
+  Args:
+    delta: Probability with which epsilon need not hold.
+
+  Returns:
+    Delta as a `float`.
+
+  Raises:
+    errors.FieldError: If it is not in `DELTA_RANGE`, [1e-250, 1).
+  """
   return check_number("delta", delta, **DELTA_RANGE)
 
 
@@ -234,6 +282,11 @@ def _names_of_threads() -> Iterator[str]:
 def check_not_forked() -> None:
   """Refuses a forked process, in which TensorFlow would wait for lost threads.
 
+  A fork copies TensorFlow's state, but not its threads. This process is such a
+  fork if it has no thread of TensorFlow's, and TensorFlow does not allow
+  another number of threads, as it never does once it has run. Where the system
+  does not list threads as Linux does, nothing is checked.
+
   Raises:
     errors.FieldError: If TensorFlow had run before this process was forked.
   """
@@ -245,7 +298,6 @@ def check_not_forked() -> None:
   threading = tensorflow.config.threading
   before = threading.get_inter_op_parallelism_threads()
   try:
-    # TensorFlow lets nobody change the number once it has run.
     threading.set_inter_op_parallelism_threads(before + 1)
     threading.set_inter_op_parallelism_threads(before)
   except RuntimeError as error:
@@ -259,6 +311,13 @@ def check_not_forked() -> None:
 
 
 def count_in_words(number: float) -> str:
-  """Returns a count with thousands separated, such as '131,072' or '489.66'."""
+  """Returns a count with thousands separated, such as '131,072' or '489.66'.
+
+  Args:
+    number: A finite number; expected counts need not be whole numbers.
+
+  Returns:
+    The number in words, with at most two decimals.
+  """
   is_whole = number == int(number)
   return f"{int(number) if is_whole else round(number, 2):,}"

@@ -45,6 +45,8 @@ _BOUNDS = ("above", "minimum", "below", "maximum")
 def field(default: Any = dataclasses.MISSING, **options: Any) -> Any:
   """Declares a field; a plain default declares one without options.
 
+      restart_every: int | None = config.field(None, minimum=1)
+
   Args:
     default: Its default; none if it must be given.
     **options: Attributes of a `FieldSpec` from `flag` on, with each bound as an
@@ -106,7 +108,11 @@ class FieldSpec:
 
 
 def _find_type(annotation: Any) -> tuple[type, bool]:
-  """The type of a field as in `FieldSpec`, and whether it may be None."""
+  """The type of a field as in `FieldSpec`, and whether it may be None.
+
+  Args:
+    annotation: The annotation of the field, already resolved.
+  """
   members = [annotation]
   if isinstance(annotation, types.UnionType):
     members = list(typing.get_args(annotation))
@@ -130,14 +136,29 @@ _SPECS: dict[type, tuple[FieldSpec, ...]] = {}
 
 
 def specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
-  """Returns the fields of a configuration in the order of their declaration."""
+  """Returns the fields of a configuration in the order of their declaration.
+
+  They are read once for each class.
+
+  Args:
+    config_class: The class.
+
+  Returns:
+    A specification of each field that can be given.
+  """
   if config_class not in _SPECS:
     _SPECS[config_class] = _read_specs(config_class)
   return _SPECS[config_class]
 
 
 def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
-  """Puts annotations, options and documentation of the fields together."""
+  """Puts annotations, options and documentation of the fields together.
+
+  The documentation is that under `Attributes:`; a class inherits its bases'.
+
+  Args:
+    config_class: The class.
+  """
   documentation: dict[str, str] = {}
   for base in reversed(config_class.__mro__):
     text = base.__dict__.get("__doc__") or ""
@@ -174,6 +195,12 @@ class Config:
   """
 
   def __post_init__(self):
+    """Checks each field, and turns its value into one of Python's own types.
+
+    Raises:
+      errors.FieldError: If a field must be given and is not, or has a value out
+        of its range.
+    """
     for spec in specs(type(self)):
       value = getattr(self, spec.name)
       is_none = value is None and spec.type is not object
@@ -191,6 +218,9 @@ class Config:
 
     Values that are None or of no type that JSON knows are left out. A part that
     may have one of several classes has the name of its own as `kind`.
+
+    Raises:
+      TypeError: If the class of a part has no name (`Registry.name_of`).
     """
     values: dict[str, Any] = {}
     for spec in specs(type(self)):
@@ -212,9 +242,14 @@ class Config:
     Args:
       values: JSON values by field; a part may also be given as it is.
 
+    Returns:
+      The configuration, whose fields are checked as if you had made it
+      yourself.
+
     Raises:
       errors.FieldError: If there is no such field or class, a field without a
         default is missing, or a value is out of its range.
+      errors.DataError: If the class of a part cannot be imported.
     """
     if not isinstance(values, Mapping):
       raise errors.FieldError(cls.__name__, "be fields by name", values)
@@ -239,15 +274,17 @@ class Config:
 def check(spec: FieldSpec, value: Any) -> Any:
   """Checks the value of a field.
 
+  A path may be given as a `pathlib` path, and several words as any iterable.
+
   Args:
     spec: The field.
-    value: The value; None is none.
+    value: The value; None only where the type is `object`.
 
   Returns:
     The value as one of Python's own types.
 
   Raises:
-    errors.FieldError: If its type is another, or it is out of its range.
+    errors.FieldError: If it has another type, or is out of its range.
   """
   if spec.type is int:
     bounds: dict[str, Any] = {"minimum": -(2**63), **spec.bounds}
@@ -297,7 +334,8 @@ def walk(config: "Config") -> Iterator[tuple[tuple[str, ...], FieldSpec, Any]]:
 
   Yields:
     The names that lead to the field, its specification, and its value. A part
-    whose class may vary is yielded too, with the name of its class.
+    whose class may vary is yielded too, with the name of its class. `decides`
+    of a specification is false if it is false for the part that has the field.
   """
   for spec in specs(type(config)):
     value = getattr(config, spec.name)
@@ -332,6 +370,7 @@ def replace(
   Raises:
     errors.FieldError: If there is no such field, or a value is out of its
       range.
+    errors.DataError: If the class of a part cannot be imported.
   """
   return _rebuild(config, type(config), changes)
 
@@ -339,7 +378,13 @@ def replace(
 def _rebuild(
   config: Any, config_class: Any, changes: Mapping[tuple[str, ...], Any]
 ) -> Any:
-  """As `replace`; the class may be another than that of the configuration."""
+  """As `replace`; the class may be another than that of the configuration.
+
+  Args:
+    config: A configuration whose fields are kept where the class has them too.
+    config_class: Class of the result.
+    changes: As in `replace`, by the names from here on.
+  """
   known = {spec.name: spec for spec in specs(config_class)}
   values = {n: getattr(config, n) for n in known if hasattr(config, n)}
   by_field: dict[str, dict[tuple[str, ...], Any]] = {}

@@ -1,4 +1,4 @@
-"""Errors that you can mend: a value out of range, a file of no use.
+"""Errors that you can fix: a value out of range, a file that cannot be used.
 
 A program prints each of these in one line. Any other exception is a bug, and
 keeps its stack trace.
@@ -31,6 +31,14 @@ class FieldError(ValueError):
   def __init__(
     self, name: str, requirement: str, found: object, advice: str = ""
   ):
+    """Creates the error, whose text is "NAME must REQUIREMENT, found FOUND.".
+
+    Args:
+      name: The field's, argument's or flag's.
+      requirement: Words that follow "must", for example "be positive".
+      found: The value; pass `repr(value)` of a text.
+      advice: Sentences to end with; may be empty.
+    """
     super().__init__(name, requirement, found, advice)
     self.name = name
     self.requirement = requirement
@@ -38,10 +46,15 @@ class FieldError(ValueError):
     self.advice = advice
 
   def renamed(self, name: str) -> "FieldError":
-    """Returns the same error of another name, for example that of a flag."""
+    """Returns the same error of another name, for example that of a flag.
+
+    Args:
+      name: The other name.
+    """
     return FieldError(name, self.requirement, self.found, self.advice)
 
   def __str__(self) -> str:
+    """The error in one line, as a program prints it."""
     message = f"{self.name} must {self.requirement}, found {self.found}."
     return f"{message} {self.advice}".rstrip()
 
@@ -52,9 +65,15 @@ def as_field_error(
 ) -> Iterator[None]:
   """Turns any exception of a library into an error of a field.
 
+  The found value of the error is `where`, and the first line of the exception.
+
   Args:
-    name, requirement: See `FieldError`.
+    name: The field's, as in `FieldError`.
+    requirement: Requirement that the value fails, as there.
     where: The file or value that the library was given.
+
+  Yields:
+    Nothing: use it in a `with` block around the call of the library.
 
   Raises:
     FieldError: In place of any exception other than `FieldError` and
@@ -87,6 +106,13 @@ class StorageError(DataError):
   def of(cls, error: OSError) -> "StorageError":
     """Returns the error of a system call that found no room, in words.
 
+    Args:
+      error: The error: a full disk, a quota that is used up, or a file too
+        large.
+
+    Returns:
+      The error, which names the file.
+
     Raises:
       OSError: The error that was given, if it has another cause.
     """
@@ -101,6 +127,13 @@ class DivergedError(ValueError):
 
 
 def first_line(error: Exception) -> str:
-  """Returns the first line of an error's message, or else its type's name."""
+  """Returns the first line of an error's message, or else its type's name.
+
+  Args:
+    error: An error of any library.
+
+  Returns:
+    At most 200 characters, without a full stop at the end.
+  """
   lines = str(error).strip().splitlines()
   return lines[0][:200].rstrip(".") if lines else type(error).__name__

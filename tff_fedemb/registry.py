@@ -1,4 +1,8 @@
-"""Classes by name: those of the library, and yours as `module:Class`."""
+"""Classes by name: those of the library, and yours as `module:Class`.
+
+Flags, files and ledgers name the class of a part. A name without a colon is a
+registered one; `module:Class` is imported when it is looked up.
+"""
 
 from collections.abc import Mapping
 import dataclasses
@@ -19,6 +23,8 @@ _NAMES_IN_FILES = {module: name for name, module in _MODULES.items()}
 
 def import_name(name: str) -> Any:
   """Imports an attribute of a module.
+
+  Modules of the library that have moved are found under their old names too.
 
   Args:
     name: `module:name`.
@@ -60,14 +66,23 @@ class Registry(dict[str, type[_T]]):
     """Creates the registry of some subclasses of a class.
 
     Args:
-      base: Base of every class.
-      classes: Classes by name.
+      base: Base of every class, also of those that are imported.
+      classes: Classes by name, in the order in which they are listed.
       kind: Kind of the classes in an error, for example "participation".
     """
     super().__init__(classes)
     self.base, self.kind = base, kind
 
   def __contains__(self, name: Any) -> bool:
+    """Returns whether there is a class of this name.
+
+    Args:
+      name: Anything; a `module:Class` is imported to find out.
+
+    Raises:
+      errors.DataError: If there is no such `module:Class`, or it has another
+        base.
+    """
     is_own = isinstance(name, str) and ":" in name
     return super().__contains__(name) or (is_own and bool(self[name]))
 
@@ -96,7 +111,9 @@ class Registry(dict[str, type[_T]]):
 
     Raises:
       errors.FieldError: If the name is unknown, a field out of its range or not
-        one of this class.
+        one of this class, or a field without a default not given.
+      errors.DataError: If the name is a `module:Class` that cannot be imported,
+        or that has another base.
     """
     checks.check_choice(self.kind, name, self)
     found: Any = self[name]
@@ -117,6 +134,12 @@ class Registry(dict[str, type[_T]]):
   def to_json(self, part: _T) -> dict[str, Any]:
     """Returns a part as JSON values, with the name of its class as `kind`.
 
+    Args:
+      part: A configuration of one of the classes.
+
+    Returns:
+      JSON values by field.
+
     Raises:
       TypeError: As `name_of`.
     """
@@ -130,8 +153,13 @@ class Registry(dict[str, type[_T]]):
       values: JSON values by field, and the name of the class as `kind`.
       name: Name of the part's field, for an error.
 
+    Returns:
+      The configuration.
+
     Raises:
       errors.FieldError: If there is no such class, or as `Config.from_json`.
+      errors.DataError: If `kind` is a `module:Class` that cannot be imported,
+        or that has another base.
     """
     fields = dict(values)
     kind = fields.pop("kind", None)
@@ -141,6 +169,12 @@ class Registry(dict[str, type[_T]]):
 
   def name_of(self, part: _T | type[_T]) -> str:
     """Returns the name of a class, or of an object's class.
+
+    Args:
+      part: A class, or an object.
+
+    Returns:
+      The registered name, or else `module:Class`.
 
     Raises:
       TypeError: If it has none: it is neither registered nor at the top of a

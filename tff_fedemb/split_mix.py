@@ -20,6 +20,12 @@ def mix(words: tf.Tensor) -> tf.Tensor:
   """Scrambles uint64 numbers of any shape, one to one.
 
   The n-th number of the stream of key k, from n = 1, is that of k + n `GAMMA`.
+
+  Args:
+    words: Uint64 of any shape.
+
+  Returns:
+    Uint64 of the same shape; different words have different results.
   """
   for shift, multiplier in _MULTIPLIERS.items():
     words = _xor_shifted(words, shift)
@@ -28,7 +34,7 @@ def mix(words: tf.Tensor) -> tf.Tensor:
 
 
 def _xor_shifted(words: tf.Tensor, shift: int) -> tf.Tensor:
-  """Words, each combined with itself shifted to the right."""
+  """Words, each combined with itself shifted to the right by some bits."""
   shifted = tf.bitwise.right_shift(words, tf.constant(shift, tf.uint64))
   return tf.bitwise.bitwise_xor(words, shifted)
 
@@ -42,7 +48,7 @@ def derive_keys(keys: tf.Tensor, numbers: tf.Tensor, purpose: int) -> tf.Tensor:
     purpose: Kind of the parts; keys for other purposes have nothing in common.
 
   Returns:
-    Uint64 keys, of the shape that they broadcast to.
+    Uint64 keys, of the shape to which both broadcast.
   """
   salt = tf.constant(purpose * GAMMA % _WORD, tf.uint64)
   salted = tf.bitwise.bitwise_xor(keys, salt)
@@ -53,7 +59,7 @@ def derive_population_keys(seed: int, users: tf.Tensor) -> tf.Tensor:
   """Derives keys of users in the population of a seed.
 
   Args:
-    seed: Any integer; all multiples of 2^64 more are the same.
+    seed: Any integer; only its remainder modulo 2^64 counts.
     users: Numbers of the users, integers `[k]`.
 
   Returns:
@@ -66,11 +72,14 @@ def derive_population_keys(seed: int, users: tf.Tensor) -> tf.Tensor:
 def number_parts(counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   """Numbers the parts of things, one thing after the other.
 
+  Counts of 2 and 3 give things [0, 0, 1, 1, 1] and numbers [0, 1, 0, 1, 2].
+
   Args:
     counts: Number of parts of each thing, int32 `[k]`, n in all.
 
   Returns:
-    The thing that each part is of, and its number among these, int32 `[n]`.
+    For each part, the index of its thing and its number within the thing, both
+    int32 `[n]`.
   """
   things = tf.repeat(tf.range(tf.size(counts)), counts)
   starts = tf.cumsum(counts, exclusive=True)
@@ -79,6 +88,9 @@ def number_parts(counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def draw_uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
   """Draws uniform numbers in (0, 1).
+
+  They are multiples of 2^-16, moved by half of it, so that neither 0 nor 1
+  occurs.
 
   Args:
     keys: Uint64 `[n]`.
@@ -97,6 +109,9 @@ def draw_uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
 
 def sum_to_normals(uniforms: tf.Tensor) -> tf.Tensor:
   """Makes numbers that are about standard normal, each from four uniform ones.
+
+  The sum of four uniform numbers is nearly normal; none exceeds 2 sqrt(3),
+  about 3.46, in size.
 
   Args:
     uniforms: Numbers in (0, 1), `[..., 4]`.
