@@ -68,7 +68,7 @@ def tail_probability(
   *,
   reach: float = NOISE_REACH,
 ) -> float:
-  """Bounds how likely noise that ends makes a run impossible for a neighbour.
+  """Bounds the probability that computed noise cannot hide a user in a run.
 
   A true Gaussian has no end, but computed noise never goes beyond `reach`. A
   release that needs more noise than that without the user tells that the user
@@ -84,7 +84,7 @@ def tail_probability(
   Returns:
     A probability in [0, 1], by a union bound over the releases.
   """
-  # At most so likely is a draw without the user out of reach with them.
+  # The probability that noise with the user cannot reach a draw without them.
   tail = 0.5 * math.erfc((reach - moved) / math.sqrt(2.0))
   return min(1.0, count * tail)
 
@@ -96,7 +96,7 @@ def warnings_of_end(
   *,
   reach: float = NOISE_REACH,
 ) -> Iterator[str]:
-  """Yields a warning if the end of noise is no small part of delta.
+  """Yields a warning if that probability is not negligible beside delta.
 
   Args:
     moved: Standard deviations by which a user may move a draw of noise.
@@ -225,8 +225,8 @@ def add_to_epsilon(
 
   Privacy:
     Exact noise is replaced by computed noise, and for the neighbour the other
-    way around, each at the cost of `log_ratio_bound`; whatever the sampling,
-    the participation and what earlier rounds have released.
+    way around, each at the cost of `log_ratio_bound`. This holds whatever the
+    sampling, the participation and the releases of earlier rounds.
 
   Args:
     epsilon_at: Maps delta to the epsilon of exact noise, and does not grow with

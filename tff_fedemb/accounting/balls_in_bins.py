@@ -27,7 +27,7 @@ from tff_fedemb.mechanisms import toeplitz
 from tff_fedemb.participation import random_allocation
 
 _BATCH = 2**14
-# With more bins, every second or third ... one counts as a hiding place.
+# With more bins, only every second (or third, ...) counts as a hiding place.
 _MAX_BINS = 48
 # Streams of random numbers.
 _REMOVALS = 0
@@ -218,12 +218,13 @@ class BallsInBinsDpEvent(dp_accounting.DpEvent):
     possible hiding place. The bound stays valid, because it gives away more
     about a user.
     """
-    # The bound assumes that all know a user's bin but for a multiple of this.
-    # The bins left to guess are so far apart; from the first on they cost most.
+    # The bound assumes that everybody knows a user's bin up to a multiple of
+    # this. The bins left to guess are so far apart; those from bin 0 on cost
+    # most.
     stride = -(-self.num_bins // _MAX_BINS)
     most, larger = divmod(self.num_bins, stride)
     gram = self.gram(np.arange(0, self.num_bins, stride))
-    # So many users' cosets have one bin more to hide among.
+    # The share of users who have one bin more to hide among than the others.
     share = larger * (most + 1) / self.num_bins
     grams = []
     if share:
@@ -347,8 +348,18 @@ def _draw(
 ) -> Iterator[tuple[int, np.ndarray, np.random.Generator]]:
   """Yields the number of a matrix and numbers `[n, b]` with its covariance.
 
-  They are always the same, so that an account can be computed again, but not
-  those by which it was decided where these are to be drawn: the count differs.
+  The same count always gives the same numbers, so that an account can be
+  repeated. Smaller samples, which decide where to draw these, have another
+  count and therefore other numbers.
+
+  Args:
+    grams: Covariances `[b, b]`, and the share of the samples for each.
+    count: Number of samples in all; it also seeds the generator.
+    stream: Stream of random numbers; each direction has its own.
+
+  Yields:
+    The index of a matrix in `grams`, numbers for n of its samples, and the
+    generator, for further draws.
   """
   generator = np.random.Generator(np.random.SFC64((count, stream)))
   shares = [share for _, share in grams]
@@ -362,7 +373,15 @@ def _draw(
 
 
 def _log_means(logs: np.ndarray, *powers: float) -> list[np.ndarray]:
-  """Logarithms of the means of exp(power logs), by row, for each power."""
+  """Logarithms of the means of exp(power x logs) over each row, for each power.
+
+  Args:
+    logs: `[n, b]`, a row for each sample.
+    *powers: Powers, each above 0.
+
+  Returns:
+    An array `[n]` for each power.
+  """
   largest = logs.max(axis=1)
   logs = logs - largest[:, np.newaxis]
   found = []

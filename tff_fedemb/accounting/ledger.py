@@ -164,7 +164,7 @@ class Ledger(composition.Account):
     self,
     trace: participation_trace.Trace | None = None,
   ) -> float:
-    """Returns the epsilon of `report`, and works nothing else out.
+    """Returns the epsilon of `report`, without its other figures.
 
     It takes about a second if PLD is among the ledger's accountants and the
     exact accountant is not.
@@ -305,7 +305,8 @@ def create_ledger(
     A ledger of one entry; without entries for 0 rounds.
 
   Raises:
-    ValueError: As `composition.Account`, for such noise even without rounds.
+    ValueError: As `composition.Account`; noise that cannot be accounted for is
+      refused even without rounds.
   """
   composition.check_noise([composition.Rounds(noise=noise)], participation)
   if accountants is None:

@@ -46,10 +46,12 @@ class MonteCarloAccountant(gaussian_accountant.AnyRelationAccountant):
   Privacy:
     Unit, neighbouring relation: those of the event.
     Sensitivity: 1.
-    DpEvent: `BallsInBinsDpEvent` once; `NonPrivateDpEvent`. With a
-      probability of `FAILURE_SHARE` delta, over samples that know nothing of
-      any data, an epsilon is too small, also of the best of `NUM_CHOICES` runs;
-      it is estimated for what is left of delta.
+    DpEvent: `BallsInBinsDpEvent` once; `NonPrivateDpEvent`.
+
+  An epsilon is too small with a probability of at most `FAILURE_SHARE` delta,
+  over samples that depend on no data, even if it is that of the best of
+  `NUM_CHOICES` runs. This part of delta is spent: epsilon is estimated for the
+  rest.
   """
 
   _event: dp_accounting.DpEvent | None = None

@@ -291,8 +291,8 @@ def _losses_of_pass(
     num_rounds: Rounds of the pass: each of their laws was cut as well, which
       the upper end adds as infinite losses.
     step: Step of the grid of losses.
-    is_upper: Which end; losses are rounded down, which the upper end's are not
-      affected by because they are on the grid.
+    is_upper: Which end. Losses are rounded down; those of the upper end are on
+      the grid already.
   """
   kept = (law.chances > 0.0) & (law.moments > 0.0)
   chances = law.chances[kept]
@@ -328,7 +328,7 @@ def bound_epsilon(
       least one pair.
     delta: At which epsilon is wanted, in (0, 1).
     is_upper: Whether to return the upper end, which is a valid bound, or the
-      lower end, below which no epsilon is true.
+      lower end, below which no epsilon holds.
 
   Returns:
     Epsilon; at the upper end infinity if delta is too small to tell. Below a

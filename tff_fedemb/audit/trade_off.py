@@ -1,4 +1,4 @@
-"""The most that a claim allows any attacker: members found by false alarms.
+"""The most that a claim allows any attacker: true by false positive rates.
 
 A claim is more than one epsilon: at every epsilon it has a delta, and each pair
 bounds the true positive rate of any test by its false positive rate (Kairouz,

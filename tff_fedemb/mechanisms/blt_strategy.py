@@ -167,7 +167,7 @@ def _first_column(
 
 
 def _from_logits(logits: np.ndarray) -> BltStrategy:
-  """The strategy of unbounded numbers `[2 k]`, for the optimiser.
+  """The strategy of unbounded numbers `[2 k]`, for the optimizer.
 
   The first half are logits of the decays. The other half are those of the
   weights, by a softmax that leaves a share for 1 - sum(weights).
@@ -181,7 +181,7 @@ def _from_logits(logits: np.ndarray) -> BltStrategy:
 
 
 def _starts(rounds: int, num_buffers: int) -> Sequence[np.ndarray]:
-  """Logits `[2 k]` from which the optimiser starts, three arrays.
+  """Three arrays of logits `[2 k]` from which the optimizer starts.
 
   The buffers remember between about one round and T^0.7 of T rounds. Two that
   start close together tend to become one, which is a local minimum.

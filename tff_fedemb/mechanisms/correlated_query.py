@@ -54,7 +54,7 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
     """Returns the clip norm, float32, which the clients of a round get.
 
     Args:
-      global_state: Not used here; a subclass may change the clip norm by it.
+      global_state: Not used; a subclass may keep its clip norm in it.
     """
     return tf.constant(self._clip_norm, tf.float32)
 
@@ -243,8 +243,8 @@ class TreeSumQuery(SeededSumQuery):
   def get_noised_result(self, sample_state: Any, global_state: Any):
     """Adds the noise of the round to the sum of its records.
 
-    The nodes that the round completes merge into one, so that there are as many
-    as the number of rounds has ones among its binary digits.
+    The nodes that the round completes merge into one, so that the state has one
+    node for each 1 in the binary number of rounds.
 
     Args:
       sample_state: The sum of the clipped records, in steps (`exact_sums`).

@@ -1,6 +1,6 @@
-"""Gaussian noise whose secret, tails and last digits deserve its epsilon.
+"""Gaussian noise whose secrecy, tails and last digits justify its epsilon.
 
-Secret: a Philox generator (Salmon et al. 2011, "Parallel Random Numbers: As
+Secrecy: a Philox generator (Salmon et al. 2011, "Parallel Random Numbers: As
 Easy as 1, 2, 3") makes the bits. Its key and its offset are 64 bits each from
 the operating system; TensorFlow's own operations have 32 bits for a whole
 process. An attacker who knew a block of the generator, 128 bits, could search
@@ -50,7 +50,7 @@ def draw_words(shape: list[int]) -> tf.Tensor:
     shape: Shape of the numbers.
 
   Returns:
-    Int64 numbers of this shape, other ones whenever the operation runs.
+    Int64 numbers of this shape, new ones whenever the operation runs.
   """
   # With seeds of zero, every call has other numbers, whatever
   # `tf.random.set_seed`.

@@ -168,7 +168,7 @@ def _complete_trees(
 
   Returns:
     For each height h, the variance of the model's noise after each leaf,
-    [2^h], and the moments after the last leaf, where the tree's own estimate
+    `[2^h]`, and the moments after the last leaf, where the tree's own estimate
     takes the place of its halves'.
   """
   trees = [(np.ones(1), np.ones(3))]

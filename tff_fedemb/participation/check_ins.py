@@ -84,7 +84,7 @@ class CheckIns(participation.Participation):
       )
 
   def settle(self) -> None:
-    """Sets a separation of 1, consecutive rounds, if none was given."""
+    """Sets a separation of 1, if none was given: rounds may be consecutive."""
     super().settle()
     if self.min_separation is None:
       object.__setattr__(self, "min_separation", 1)

@@ -27,8 +27,8 @@ def draw_places(
 ) -> np.ndarray:
   """Draws one of 0 ... count - 1 for each user, independently and uniformly.
 
-  The same arguments always give the same places, of which the two last arrays
-  are kept.
+  The same arguments always give the same places. The last two arrays are kept
+  for the next call.
 
   Args:
     num_users: Number of users.

@@ -25,8 +25,8 @@ class FixedSize(sampled.Sampled):
       number of slots is the same in both populations.
     Sensitivity: one virtual client's update changes into another (2 C).
     DpEvent: `SampledWithoutReplacementDpEvent`. No Poisson amplification may
-      be claimed: with a user a client, `poisson` changes the sum by half as
-      much, and costs about half or less.
+      be claimed. Where each user is a client, one user changes the sum half as
+      much under `poisson`, which costs about half or less.
 
   Examples:
     >>> mechanism = fe.Gaussian(noise_multiplier=1.0)

@@ -148,9 +148,9 @@ class MinSeparation(participation.Participation):
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Draws the virtual clients of a round.
 
-    Only the users of the round's window are dealt with: who is in which of its
-    rounds is one shuffle of the window, who is grouped with whom another one of
-    the round.
+    Only the users of the round's window are handled. One shuffle of the window
+    decides who is in which of its rounds, and one of the round who is grouped
+    with whom.
 
     Args:
       round_num: Non-negative number of the round.

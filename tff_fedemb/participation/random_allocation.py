@@ -166,7 +166,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
 
     Args:
       event: `GaussianDpEvent` of each round that the user is in.
-      count: Number of rounds that the user may be in: of passes.
+      count: Number of rounds that the user may be in, one for each pass.
       rounds: Number of all rounds of the run.
 
     Returns:

@@ -289,7 +289,7 @@ def create_plan(
   Args:
     mechanism: Name of one of `mechanisms.registry.AGGREGATORS`.
     participation: Who takes part, for a known number of users.
-    rounds: As in `Plan`, as all others.
+    rounds: Number of rounds, in [1, `checks.MAX_ROUNDS`].
     noise_multiplier: Standard deviation of the noise over the clip norm, 0 or
       in [1e-6, 1e6].
     delta: Delta of the guarantee.
