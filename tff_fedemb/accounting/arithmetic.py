@@ -202,6 +202,7 @@ def whole_epsilon(account: composition.Account) -> WholeEpsilon:
   names = (name,) if name in account.accountants else account.accountants
 
   def epsilon_at(delta: float) -> float:
+    """Returns epsilon at another delta, by the accountant that leads."""
     other = dataclasses.replace(account, delta=delta, accountants=names)
     return epsilon_lib.leading(epsilon_lib.epsilon_by_accountant(other))[1]
 

@@ -218,16 +218,24 @@ def _law_of(event: _Event, is_upper: bool) -> _Law:
   coarsest = 2.0 ** math.floor(-math.log2(most * _STEPS))
 
   def step_of(count: int) -> float:
-    # Means of four times as many have half the deviation.
+    """The step for a mean of `count` numbers, a power of two.
+
+    Means of four times as many numbers have half the deviation, and half the
+    step.
+    """
     return coarsest * 0.5 ** (count.bit_length() // 2)
 
   @functools.cache
   def of_equal(noise: float, count: int) -> _Law:
+    """The law of the mean of `count` rounds of equal noise.
+
+    Laws of n and n + 1 rounds suffice for those of 2 n to 2 n + 2 rounds, so
+    few are computed.
+    """
     if noise == math.inf:
       return _Law(coarsest, 0, np.ones(1), np.ones(1))
     if count == 1:
       return _of_round(noise, coarsest, is_upper)
-    # Laws of n and n + 1 rounds suffice for those of 2 n to 2 n + 2 rounds.
     half = count // 2
     one = of_equal(noise, half)
     other = of_equal(noise, count - half)
@@ -304,6 +312,7 @@ def _losses_of_pass(
   def create_pmf(
     losses: np.ndarray, probabilities: np.ndarray
   ) -> pld_pmf.PLDPmf:
+    """Losses of one direction, with their probabilities, on the grid."""
     # At the upper end these are integers but for rounding errors.
     cells = np.floor(losses / step + 1e-6).astype(int)
     first = int(cells.min())

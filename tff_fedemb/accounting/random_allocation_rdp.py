@@ -80,6 +80,7 @@ def _log_moments(
   factorials = special.gammaln(powers + 1)
 
   def multiply(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The product of two power series, in logarithms, up to `largest`."""
     product = np.zeros(largest + 1)
     for k in powers:
       product[k] = special.logsumexp(one[: k + 1] + other[k::-1])

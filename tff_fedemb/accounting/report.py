@@ -215,7 +215,19 @@ def _warnings_of_run(
   account: composition.Account,
   whole: arithmetic.WholeEpsilon,
 ) -> Iterator[str]:
-  """Yields warnings about the accounting of a run and about its rounds."""
+  """Yields warnings about the accounting of a run and about its rounds.
+
+  They say why an accountant was not run or does not lead, which rounds ran more
+  than once, and what epsilon leaves out.
+
+  Args:
+    account: The rounds, and the accountants that were asked.
+    whole: Their cost.
+
+  Yields:
+    Sentences without their full stop; for a run without rounds, the last says
+    so.
+  """
   asked = set(epsilon_lib.SUMMING).intersection(account.accountants)
   rdp = whole.by_accountant.get("rdp")
   limit = epsilon_lib.PLD_EPSILON_LIMIT
@@ -258,7 +270,10 @@ def _warnings_of_run(
 
 
 def _statement(report: PrivacyReport) -> str:
-  """The guarantee, how users are sampled, and what a round does."""
+  """The guarantee, how users are sampled, and what a round does.
+
+  It is the first part of a report's statement, and ends with a space.
+  """
   others = ""
   for name, epsilon in report.epsilon_by_accountant.items():
     if name != report.accountant:
@@ -284,6 +299,10 @@ def _mechanism_in_words(
 
   At most three kinds of events are listed. For random allocation the text ends
   with the lower end of the bracket.
+
+  Args:
+    report: The report so far, with its figures.
+    account: The rounds, whose events are spelled out.
   """
   events = account.composed_events()
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])

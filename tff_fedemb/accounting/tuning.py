@@ -85,6 +85,7 @@ class RepeatAndSelect(config.Config):
       return 0.0
 
     def excess(t: float) -> float:
+      """The mean at t, less the mean that is sought."""
       if t == 0:
         return 1 - self.mean
       share = t

@@ -72,6 +72,7 @@ class CanaryUpdates:
     """
 
     def create_dataset(client_id: tf.Tensor) -> tf.data.Dataset:
+      """The data of a user, or the single example of a canary."""
       is_canary = tf.strings.regex_full_match(client_id, f"{_PREFIX}.*")
       user_id = tf.where(is_canary, some_user, client_id)
       others = create_client_dataset(user_id)
@@ -106,9 +107,12 @@ class CanaryUpdates:
     def update_or_canary(
       weights: Any, dataset: tf.data.Dataset, round_num: tf.Tensor
     ) -> Any:
+      """The work of a client: it trains, or sends its direction.
+
+      The graph is the same for every client; a canary trains on no example.
+      """
       first = pipelines.gather(dataset, max_elements=1)["y"]
       is_canary = tf.reduce_any(tf.less(first, 0))
-      # The graph is the same for every client; a canary trains on no example.
       examples = dataset.map(_without_canary)
       trained = client_update(weights, examples, round_num)
       shapes = [tensor.shape for tensor in tf.nest.flatten(weights.trainable)]

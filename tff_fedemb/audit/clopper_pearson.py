@@ -115,6 +115,7 @@ def bound(
   """
 
   def loss(some: scores_lib.Scores, thresholds: np.ndarray) -> np.ndarray:
+    """Lower bounds `[2, thresholds]` of epsilon, or of mu, by either test."""
     power, size = _rates(some, thresholds, significance)
     if delta is None:
       # A power of 0 or a false alarm rate of 1 gives minus infinity, which

@@ -177,6 +177,7 @@ class Curve:
       return 0.0
 
     def excess(log_factor: float) -> float:
+      """How much more area than the attack's the claim allows at this noise."""
       return with_noise(self, math.exp(log_factor)).area - area
 
     # The logarithm of the factor is between these.

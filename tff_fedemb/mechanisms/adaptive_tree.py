@@ -89,6 +89,7 @@ class AdaptiveTreeConfig(
     """
 
     def build_sum(clip_norm: float, stddev: float, is_of_counts: bool):
+      """A tree for sums or for counts; with a seed, their noise differs."""
       noise_seed = self.noise_seed
       record_specs = specs
       if is_of_counts:

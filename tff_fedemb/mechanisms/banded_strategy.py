@@ -133,6 +133,13 @@ def optimize_banded(
     durations = np.ones(rounds)
 
   def loss_and_gradient(free: np.ndarray) -> tuple[float, np.ndarray]:
+    """Twice the logarithm of noise x sensitivity, and its gradient.
+
+    The noise is up to a constant factor.
+
+    Args:
+      free: `[num_bands - 1]` coefficients below the main diagonal.
+    """
     column = np.append(1.0, free)
     inverse = toeplitz.inverse_column(column, rounds)
     model = toeplitz.model_column(inverse, workload)

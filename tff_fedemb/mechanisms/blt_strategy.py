@@ -137,6 +137,7 @@ def optimize_blt(
   )
 
   def loss(logits: np.ndarray) -> float:
+    """Logarithm of the models' noise at unit zCDP."""
     return math.log(_from_logits(logits).model_error(schedule, workload))
 
   bounds = [_DECAY_LOGITS] * num_buffers + [_WEIGHT_LOGITS] * num_buffers

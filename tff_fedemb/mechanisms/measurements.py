@@ -184,6 +184,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @tff.tensorflow.computation(value_type, schedule_type)
     def measure_client(update: Any, schedule: Any):
+      """Whether a client's update exceeds the clip norm, and its norm's bin."""
       # Clipping computes this norm too; TensorFlow merges the two.
       norm = tf.cast(exact_sums.bound_norm(update), tf.float32)
       return collections.OrderedDict(
@@ -198,6 +199,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       measurements_type,
     )
     def summarise(sums: Any, mean: Any, schedule: Any, inner: Any):
+      """The schedule of the next round, and the measurements of this one."""
       following = collections.OrderedDict(
         round_num=schedule["round_num"] + 1, clip_norm=schedule["clip_norm"]
       )

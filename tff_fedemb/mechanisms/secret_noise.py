@@ -187,6 +187,14 @@ def add_noise(
   stddev = tf.cast(stddev, tf.float64) * (1.0 + ROUNDING)
 
   def add(seeds: tf.Tensor, tensor: tf.Tensor, rows: tf.Tensor | None):
+    """The noised tensor, and what to remember of its noise.
+
+    Args:
+      seeds: Key and offset of this tensor, int64 `[2]`.
+      tensor: A tensor of the sum.
+      rows: Earlier noise of this tensor, `[rows, ...]`; None without
+        `correlate`.
+    """
     flat = tf.reshape(tensor, [-1])
     size_in_steps = exact_sums.size_of_one(flat, clip_norm) * steps_of_one
     if rows is not None:

@@ -89,6 +89,7 @@ def compose(
   (relation,) = relations
 
   def epsilon_at(delta: float) -> float:
+    """Returns epsilon of exactly Gaussian noise at another delta."""
     epsilons = epsilon_lib.epsilons_of(
       events, delta, accountants=names, neighboring_relation=relation
     )

@@ -241,7 +241,11 @@ def _enlarge(
 
 
 def _user_level(account: composition.Account) -> Reading:
-  """Returns the reading at the sensitivity that the participation supports."""
+  """Returns the reading at the sensitivity that the participation supports.
+
+  It would be the guarantee of the larger run, with the cost of the noise's
+  arithmetic.
+  """
   claim = account.participation
   whole = arithmetic.whole_epsilon(account)
   return Reading(
@@ -258,7 +262,12 @@ def _as_the_authors_read(
   account: composition.Account,
   user_level: Reading,
 ) -> Reading:
-  """Returns the reading in which a user moves the sum by one clip norm."""
+  """Returns the reading in which a user moves the sum by one clip norm.
+
+  Args:
+    account: The rounds of the larger run.
+    user_level: The other reading, which is copied where both are the same.
+  """
   if user_level.sensitivity_in_clip_norms == 1:
     return dataclasses.replace(user_level, name="authors")
   epsilons = epsilon_lib.epsilon_by_accountant(

@@ -85,7 +85,17 @@ def _sizes(
   participation: participation_lib.Participation,
   rounds: int,
 ) -> Sequence[int | None]:
-  """Sizes of a mechanism to try, ascending; none if it may not be used."""
+  """Sizes of a mechanism to try, ascending; none if it may not be used.
+
+  Args:
+    mechanism: The class of the mechanism.
+    participation: Who takes part. If its period sets how far apart a user's
+      rounds are, there are at most as many bands as blocks of enough users.
+    rounds: Number of rounds, which no banded matrix exceeds.
+
+  Returns:
+    Values of the mechanism's size field, or a single None without such a field.
+  """
   strategy = mechanism.strategy_class
   claim = participation
   most = min(claim.min_separation or 1, rounds)
