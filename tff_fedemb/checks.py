@@ -35,7 +35,7 @@ def is_number(value: Any) -> bool:
     value: Anything, also a number of NumPy.
 
   Returns:
-    False for text, complex numbers, infinity and NaN, too.
+    False for text, complex numbers, infinity and NaN as well.
   """
   return (
     isinstance(value, numbers.Real)

@@ -126,7 +126,7 @@ class Registry(dict[str, type[_T]]):
         fields[key],
       )
     for key in known.keys() - fields.keys():
-      # Both are missing.
+      # These are the same only if both are missing: there is no default.
       if known[key].init and known[key].default is known[key].default_factory:
         raise errors.FieldError(key, f"be given with {name}", "nothing")
     return found(**fields)

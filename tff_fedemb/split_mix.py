@@ -110,7 +110,7 @@ def draw_uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
 def sum_to_normals(uniforms: tf.Tensor) -> tf.Tensor:
   """Makes numbers that are about standard normal, each from four uniform ones.
 
-  The sum of four uniform numbers is nearly normal; none exceeds 2 sqrt(3),
+  The sum of four uniform numbers is nearly normal; no result exceeds 2 sqrt(3),
   about 3.46, in size.
 
   Args:

@@ -96,7 +96,7 @@ def warnings_of_end(
   *,
   reach: float = NOISE_REACH,
 ) -> Iterator[str]:
-  """Yields a warning if that probability is not negligible beside delta.
+  """Yields a warning if computed noise may fail to hide a user.
 
   Args:
     moved: Standard deviations by which a user may move a draw of noise.
@@ -105,8 +105,8 @@ def warnings_of_end(
     reach: Standard deviations at which noise ends.
 
   Yields:
-    At most one sentence, for a report: nothing if the probability is at most a
-    thousandth of delta.
+    At most one sentence, for a report: nothing if `tail_probability` is at most
+    a thousandth of delta.
   """
   tail = tail_probability(moved, count, reach=reach)
   if tail > _TAIL_SHARE * delta:

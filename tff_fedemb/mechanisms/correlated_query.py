@@ -170,7 +170,7 @@ def complete_node(
     The noise to add to the round's sum, which is the change of the prefix sum's
     noise, and the noise of the completed node's estimate, both `[n]`.
   """
-  # q above.
+  # q of the docstring.
   twice = tf.cast(2 * tf.bitwise.bitwise_and(leaves, -leaves), fresh.dtype)
   heights = tf.cast(tf.range(tf.shape(halves)[0]), fresh.dtype)
   sizes = tf.pow(tf.cast(2.0, fresh.dtype), heights + 1.0) - 1.0
