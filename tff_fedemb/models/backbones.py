@@ -57,13 +57,24 @@ class Backbone:
 
 
 class _Backbones(dict[str, Backbone]):
-  """Backbones by name, and functions of one's own as `module:function`."""
+  """Backbones by name; a name `module:function` is imported on demand."""
 
   def __contains__(self, name: object) -> bool:
+    """Whether a name is registered, or can be imported.
+
+    Raises:
+      errors.DataError: If `module:function` cannot be imported.
+    """
     is_own = isinstance(name, str) and ":" in name
     return super().__contains__(name) or (is_own and bool(self[str(name)]))
 
   def __missing__(self, name: str) -> Backbone:
+    """Imports your own `create` function; it has no middle stages.
+
+    Raises:
+      KeyError: If the name is neither registered nor `module:function`.
+      errors.DataError: If it cannot be imported.
+    """
     return Backbone(registry.import_name(name))
 
 
@@ -112,17 +123,21 @@ def freeze(
 ) -> None:
   """Freezes all of a backbone but what is to be trained.
 
-  Frozen weights are in `backbone.non_trainable_variables` from then on. The
-  order of `backbone.get_weights()` stays the same.
+  The embedding layer is always trained. Frozen weights move to
+  `backbone.non_trainable_variables`; the order of `backbone.get_weights()`
+  stays the same.
 
   Args:
-    backbone: A flat model: its layers hold no models.
-    trainable: See `create_backbone`.
-    middle: See `Backbone`.
+    backbone: A flat model (its layers hold no models) whose last layer is named
+      "embedding"; its layers' `trainable` is changed.
+    trainable: One of `TRAINABLE`: "all"; "outer", all but the middle stages'
+      convolutions; "norm", normalisation and embedding; "embedding".
+    middle: See `Backbone`; `None` rules out "outer".
 
   Raises:
-    errors.FieldError: If the choice is unknown, or makes no sense for this
-      backbone.
+    errors.FieldError: If the last layer has another name; if `trainable` is
+      unknown, is "outer" without a middle, or "norm" although no normalisation
+      layer has weights.
   """
   if backbone.layers[-1].name != EMBEDDING:
     raise errors.FieldError(
@@ -184,9 +199,9 @@ def create_backbone(
   | strided at 28x28x1 |    111,776 |          - |       - |    98,432 |
 
   Args:
-    name: A key of `BACKBONES`.
-    image_shape: Height, width and channels of an image; of `conv1d` time and
-      channels of a sequence, of `dense` the size of a vector.
+    name: A key of `BACKBONES`, or `module:function` of your own.
+    image_shape: `(height, width, channels)` of an image; for `conv1d`
+      `(time, channels)` of a sequence, for `dense` `(size,)` of a vector.
     **options: Fields of a `BackboneConfig`: `embedding_dim`, `norm`, and
       `trainable`, the part that is trained and so private, one of `TRAINABLE`:
       "all"; "outer", all but the middle stages' convolutions; "norm",
@@ -201,6 +216,7 @@ def create_backbone(
   Raises:
     errors.FieldError: If the name is unknown or the backbone rejects its
       arguments.
+    errors.DataError: If `module:function` cannot be imported.
   """
   return BackboneConfig(backbone=name, **options).create(
     image_shape, default=name
@@ -241,11 +257,17 @@ class BackboneConfig(config.Config):
     """Creates the backbone, see `create_backbone`.
 
     Args:
-      image_shape: Shape of an example.
-      default: Name of the task's backbone, for `backbone` of `None`.
+      image_shape: Shape of an example, without the batch.
+      default: Name of the task's backbone, used if `backbone` is `None`.
+
+    Returns:
+      A Keras model with freshly drawn weights from examples to embeddings
+      `[batch, embedding_dim]`, not normalised. The layers that `trainable`
+      leaves out are frozen.
 
     Raises:
-      errors.FieldError: If the backbone rejects the shape or an option.
+      errors.FieldError: If the backbone rejects the shape, has no such part as
+        `trainable`, or has no choice of `norm` and `norm` is not "group".
     """
     name = self.backbone or default
     descriptor = BACKBONES[name]

@@ -1,9 +1,10 @@
 """Parts of the convolutional backbones: input, normalisation, embedding.
 
-Wu and He, "Group Normalization", ECCV 2018, section 3, looks at one image at a
-time. Batch normalisation would mix the images of a client and keep statistics
-of its data outside of what is clipped and noised. With statistics that stay as
-a pretrained network had them, it couples nothing.
+Group normalisation (Wu and He, "Group Normalization", ECCV 2018, section 3)
+looks at one image at a time. Batch normalisation would mix the images of a
+client and keep statistics of its data outside of what is clipped and noised.
+Frozen normalisation keeps the statistics of a pretrained network as constants,
+so it does not couple the images either.
 """
 
 import tensorflow as tf
@@ -22,8 +23,8 @@ def check_image_shape(image_shape: tuple[int, int, int]) -> None:
     image_shape: Height, width and channels.
 
   Raises:
-    errors.FieldError: If a side is not in [28, 224], or there are not 1 or 3
-      channels.
+    errors.FieldError: If there are not three axes, a side is not in [28, 224],
+      or there are not 1 or 3 channels.
   """
   if (
     len(image_shape) != 3
@@ -40,12 +41,13 @@ def check_image_shape(image_shape: tuple[int, int, int]) -> None:
 
 
 class GroupNormalization(tf.keras.layers.GroupNormalization):
-  """Keras' layer, weights and values, with its gradient written out.
+  """Keras' group normalisation with its gradient written out.
 
-  Keras leaves the gradient to TensorFlow, which multiplies maps where sums over
-  them are enough, and where a batch's size is known only to the client handles
-  them once more for every broadcast: that took more than a third of a step of
-  MobileNetV2.
+  Weights and values are those of Keras; only the gradient is computed
+  differently. Keras leaves it to TensorFlow, which multiplies whole maps where
+  sums over them are enough. Where only the client knows the batch size,
+  TensorFlow also passes over the maps once more for every broadcast. Together
+  that took more than a third of a step of MobileNetV2.
 
   With the mean m and the deviation s of a group of n numbers, and scale and
   offset by channel, y = scale (x - m) / s + offset. From the gradient g of y
@@ -56,7 +58,18 @@ class GroupNormalization(tf.keras.layers.GroupNormalization):
   """
 
   def call(self, inputs: tf.Tensor) -> tf.Tensor:
-    """Normalises maps `[batch, height, width, channels]`."""
+    """Normalises maps.
+
+    Args:
+      inputs: `[batch, height, width, channels]`; only the batch size may be
+        unknown while tracing.
+
+    Returns:
+      Maps of the same shape.
+
+    Raises:
+      ValueError: If height, width or channels are not known while tracing.
+    """
     return normalize_groups(
       inputs, self.gamma, self.beta, groups=self.groups, epsilon=self.epsilon
     )
@@ -74,12 +87,13 @@ def normalize_groups(
 
   Args:
     inputs: `[batch, height, width, channels]`.
-    scale, offset: `[channels]`.
+    scale: Factors `[channels]`, applied after normalisation.
+    offset: Summands `[channels]`, added after `scale`.
     groups: Number of groups; divides the number of channels.
-    epsilon: Added to variances.
+    epsilon: Added to variances, above 0.
 
   Returns:
-    Maps of the same shape.
+    Maps of the same shape, with a gradient by `inputs`, `scale` and `offset`.
 
   Raises:
     ValueError: If height, width or channels are not known while tracing.
@@ -94,9 +108,11 @@ def normalize_groups(
   count = float(height * width * per_group)
 
   def by_channel(values: tf.Tensor):
+    """Reshapes `[batch, channels]` so that it broadcasts over the places."""
     return tf.reshape(values, [-1, 1, 1, channels])
 
   def sum_places(maps: tf.Tensor):
+    """Sums maps over height and width, `[batch, channels]`."""
     return tf.reduce_sum(maps, axis=[1, 2])
 
   def sum_group(values: tf.Tensor):
@@ -140,11 +156,11 @@ def num_groups(num_channels: int) -> int:
   channels would be normalised to constants.
 
   Args:
-    num_channels: Number of channels.
+    num_channels: Number of channels, 1 or more.
 
   Returns:
     The largest number that divides the channels and leaves at least 8 of them
-    in a group; at most 32, as in Wu and He 2018.
+    in a group; at most 32, as in Wu and He 2018, and at least 1.
   """
   most = min(_MAX_GROUPS, num_channels // _MIN_CHANNELS_PER_GROUP)
   return next((n for n in range(most, 1, -1) if num_channels % n == 0), 1)
@@ -153,13 +169,20 @@ def num_groups(num_channels: int) -> int:
 class FrozenNormalization(tf.keras.layers.BatchNormalization):
   """Batch normalisation by constants: an affine map of each channel.
 
-  Mean and variance are those of a pretrained network, in training too, so that
-  other images of a batch do not matter. They are not trained; scale and offset
-  are.
+  Mean and variance are those of a pretrained network, in training too, so no
+  image depends on the others of its batch. Only scale and offset are trained.
   """
 
   def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-    """Normalises maps `[batch, height, width, channels]`."""
+    """Normalises maps by the stored mean and variance.
+
+    Args:
+      inputs: `[batch, height, width, channels]`.
+      training: Ignored: the statistics of a batch are never used.
+
+    Returns:
+      Maps of the same shape.
+    """
     del training  # The statistics of a batch are never taken.
     return super().call(inputs, training=False)
 
@@ -167,13 +190,17 @@ class FrozenNormalization(tf.keras.layers.BatchNormalization):
 def normalize(
   x: tf.Tensor, *, name: str, norm: str = "group", epsilon: float = 1e-3
 ):
-  """Normalises maps `[batch, height, width, channels]`.
+  """Applies a normalisation layer to maps.
 
   Args:
-    x: The maps.
+    x: Maps `[batch, height, width, channels]`.
     name: Name of the layer.
-    norm: "group" or "frozen", as in `backbones.BackboneConfig`.
+    norm: "frozen", or else group normalisation, as in
+      `backbones.BackboneConfig`.
     epsilon: Added to variances.
+
+  Returns:
+    Maps of the same shape.
   """
   if norm == "frozen":
     return FrozenNormalization(epsilon=epsilon, name=name)(x)
@@ -192,10 +219,16 @@ def chain(
   """Creates a chain of layers that ends in an embedding layer.
 
   Args:
-    shape: Shape of an example.
-    layers: Layers up to the embedding, which take and make one tensor.
+    shape: Shape of an example, without the batch.
+    layers: Layers up to the embedding, each from one tensor to one tensor; the
+      last one yields `[batch, features]`.
     embedding_dim: Size of an embedding.
     name: Name of the model.
+
+  Returns:
+    A `tf.keras.Sequential` from examples `[batch, *shape]` to embeddings
+    `[batch, embedding_dim]`, not normalised; its last layer is named
+    "embedding".
   """
   first = tf.keras.layers.InputLayer(input_shape=tuple(shape))
   last = tf.keras.layers.Dense(embedding_dim, name="embedding")
@@ -210,7 +243,8 @@ def embed(x: tf.Tensor, embedding_dim: int):
     embedding_dim: Size of an embedding.
 
   Returns:
-    Embeddings `[batch, embedding_dim]`.
+    Embeddings `[batch, embedding_dim]`, not normalised, of a layer named
+    "embedding".
   """
   x = tf.keras.layers.GlobalAveragePooling2D()(x)
   return tf.keras.layers.Dense(embedding_dim, name="embedding")(x)

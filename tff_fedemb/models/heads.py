@@ -38,7 +38,7 @@ _SMALLEST_SUM = 1e-30
 def _random_rows(
   num_classes: int | tf.Tensor, embedding_dim: int, seed: Any
 ) -> tf.Tensor:
-  """Gaussian rows of expected squared norm one, `[num_classes, dim]`."""
+  """Gaussian rows of expected squared norm 1, float32 `[num_classes, dim]`."""
   return tf.random.stateless_normal(
     [num_classes, embedding_dim],
     seed=seed,
@@ -48,7 +48,10 @@ def _random_rows(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head(config.Config, abc.ABC):
-  """Makes and applies the weights of a classification head."""
+  """Makes and applies the weights of a classification head.
+
+  A subclass is one entry of `HEADS`; its fields become flags.
+  """
 
   # Whether clients train the weights. If not, they are never sent: server and
   # clients make them where they need them.
@@ -75,6 +78,10 @@ class Head(config.Config, abc.ABC):
       class_ids: The labels that the K rows are for, as the task has them, int64
         `[K]`; 0 to K - 1 if `None`. Only heads that are not trained look at
         them.
+
+    Returns:
+      The weights that `logits` takes. The first one has K rows; a subclass may
+      add others, such as a bias.
     """
 
   @abc.abstractmethod
@@ -85,13 +92,16 @@ class Head(config.Config, abc.ABC):
     *,
     labels: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    """Returns the logits of every class, `[batch, K]`.
+    """Computes the logits of every class.
 
     Args:
       weights: The result of `initialize`.
       embeddings: `[batch, dim]`, not normalised.
-      labels: The true classes `[batch]` in training, `None` at inference. Only
-        margin and contrast heads look at them.
+      labels: The true classes `[batch]`, as rows of the head, in training;
+        `None` at inference. Only margin and contrast heads look at them.
+
+    Returns:
+      Logits for a softmax cross-entropy, float32 `[batch, K]`.
     """
 
 
@@ -122,6 +132,7 @@ class LinearHead(Head):
     seed: Any,
     class_ids: tf.Tensor | None = None,
   ):
+    """Makes rows `[K, dim]` of norm about `initial_scale` and a zero bias."""
     return (
       self.initial_scale * _random_rows(num_classes, embedding_dim, seed),
       tf.zeros([num_classes]),
@@ -134,13 +145,20 @@ class LinearHead(Head):
     *,
     labels: tf.Tensor | None = None,
   ):
+    """Computes x W' + b; `labels` are not used."""
     rows, bias = weights
     return tf.linalg.matmul(embeddings, rows, transpose_b=True) + bias
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScaledCosineHead(Head):
-  """Scaled cosine similarity of the embedding and one row per class."""
+  """Base of the heads on cosines: scaled cosine similarity, one row per class.
+
+  The lengths of embeddings and rows do not count: both are L2-normalised first.
+
+  Attributes:
+    scale: Factor of the cosines.
+  """
 
   has_prototypes: ClassVar[bool] = True
 
@@ -154,6 +172,7 @@ class ScaledCosineHead(Head):
     seed: Any,
     class_ids: tf.Tensor | None = None,
   ):
+    """Makes random rows `[K, dim]`, the only weight."""
     return (_random_rows(num_classes, embedding_dim, seed),)
 
   def logits(
@@ -163,6 +182,7 @@ class ScaledCosineHead(Head):
     *,
     labels: tf.Tensor | None = None,
   ):
+    """Computes scale times cosine, with the margin if `labels` are given."""
     directions = tf.math.l2_normalize(embeddings, axis=1)
     rows = tf.math.l2_normalize(weights[0], axis=1)
     cosines = tf.linalg.matmul(directions, rows, transpose_b=True)
@@ -171,11 +191,11 @@ class ScaledCosineHead(Head):
     return self._find_scale(weights) * cosines
 
   def _find_scale(self, weights: Weights) -> float | tf.Tensor:
-    """The factor of the cosines."""
+    """The factor of the cosines; a subclass may take it from the weights."""
     return self.scale
 
   def _add_margin(self, cosines: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Lowers the cosines `[batch, K]` of the true classes in training."""
+    """Lowers the cosines `[batch, K]` of the true classes; here, not at all."""
     return cosines
 
 
@@ -205,12 +225,14 @@ class CosineHead(ScaledCosineHead):
     seed: Any,
     class_ids: tf.Tensor | None = None,
   ):
+    """Adds the logarithm of the scale, a scalar, if it is learned."""
     weights = super().initialize(num_classes, embedding_dim, seed=seed)
     if not self.learned_scale:
       return weights
     return (*weights, tf.constant(math.log(self.scale), tf.float32))
 
   def _find_scale(self, weights: Weights) -> float | tf.Tensor:
+    """The fixed scale, or the exponential of the trained logarithm."""
     return tf.exp(weights[1]) if self.learned_scale else self.scale
 
 
@@ -238,6 +260,7 @@ class ArcFaceHead(ScaledCosineHead):
   )
 
   def _add_margin(self, cosines: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Adds the angular margin to the true classes' angles, see the class."""
     # The gradient of the square root is infinite at a sine of zero.
     sines = tf.sqrt(tf.maximum(1.0 - tf.square(cosines), 1e-6))
     cosine, sine = math.cos(self.margin), math.sin(self.margin)
@@ -253,14 +276,15 @@ class ArcFaceHead(ScaledCosineHead):
 def draw_class_codes(class_ids: tf.Tensor, embedding_dim: int) -> tf.Tensor:
   """Draws a random direction for each class, from its number alone.
 
-  Its numbers are a stream of SplitMix64, the same on every device.
+  The numbers come from a stream of SplitMix64, the same on every device.
 
   Args:
     class_ids: Any int64 `[K]`.
-    embedding_dim: Size of an embedding.
+    embedding_dim: Size of an embedding, 1 or more.
 
   Returns:
-    Unit vectors `[K, embedding_dim]`, float32: normalised Gaussian ones.
+    Unit vectors `[K, embedding_dim]`, float32: normalised Gaussian ones. Equal
+    class numbers have equal rows.
   """
   steps = tf.range(1, embedding_dim + 1, dtype=tf.int64)
   gamma = tf.constant(split_mix.GAMMA, tf.uint64)
@@ -282,9 +306,9 @@ class ClassCodesHead(ScaledCosineHead):
   """Cosine head whose rows are fixed: a random direction for each class.
 
   A row is drawn from the class's number alone. It is the same on every client
-  and in every round, and is neither trained nor sent, so that all clients pull
-  the images of a class towards one place, where heads of their own would pull
-  them anywhere. Learning rate and warm-up of heads have no effect.
+  and in every round, and is neither trained nor sent. All clients therefore
+  pull the images of a class towards one place, where heads of their own would
+  pull them anywhere. Learning rate and warm-up of heads have no effect.
 
   It assumes that a class has the same number everywhere, and that numbers say
   nothing about data: no number may be made from what a user holds.
@@ -310,6 +334,7 @@ class ClassCodesHead(ScaledCosineHead):
     seed: Any,
     class_ids: tf.Tensor | None = None,
   ):
+    """Makes the codes of `class_ids`, or of 0 to K - 1; `seed` is not used."""
     if class_ids is None:
       class_ids = tf.range(tf.cast(num_classes, tf.int64))
     return (draw_class_codes(class_ids, embedding_dim),)
@@ -322,11 +347,11 @@ def compare_with_others(
 
   Args:
     embeddings: `[batch, dim]`, not normalised.
-    temperature: What the cosines are divided by.
+    temperature: Divides the cosines; above 0.
 
   Returns:
-    `[batch, batch]`, with the smallest number there is on the diagonal: nothing
-    is asked to find itself.
+    Cosines over temperature, `[batch, batch]`, with the smallest number of
+    their type on the diagonal, so that no embedding finds itself.
   """
   directions = tf.math.l2_normalize(embeddings, axis=1)
   cosines = tf.linalg.matmul(directions, directions, transpose_b=True)
@@ -345,7 +370,7 @@ class ContrastHead(Head):
   nothing, so a batch has to hold several images of each class.
 
   Source: Khosla et al. 2020, "Supervised Contrastive Learning", section 3.2
-  (the loss that sums inside of the logarithm).
+  (the loss that sums inside the logarithm).
 
   Attributes:
     scale: Factor of the cosines, one over the temperature.
@@ -367,7 +392,8 @@ class ContrastHead(Head):
     seed: Any,
     class_ids: tf.Tensor | None = None,
   ):
-    # Rows of no numbers say how many classes there are.
+    """Makes zeros `[K, 0]`, which only carry the number of classes."""
+    # Empty rows carry the number of classes.
     return (tf.zeros([num_classes, 0]),)
 
   def logits(
@@ -377,6 +403,14 @@ class ContrastHead(Head):
     *,
     labels: tf.Tensor | None = None,
   ):
+    """Scores each class by the batch's other images of it.
+
+    A row is all zeros, and has no gradient, if no other image of the batch has
+    its class.
+
+    Raises:
+      ValueError: If `labels` is `None`.
+    """
     if labels is None:
       raise ValueError("A contrast head compares images whose labels it knows.")
     similar = compare_with_others(embeddings, temperature=1 / self.scale)

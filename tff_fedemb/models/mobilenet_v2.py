@@ -49,16 +49,19 @@ def _convolve(
   relu: str = "",
   depthwise: bool = False,
 ):
-  """Convolution and normalisation, and a ReLU if it has a name.
+  """Convolution and normalisation, and a ReLU6 if it has a name.
 
   Args:
     x: Maps `[batch, height, width, channels]`.
     *arguments: Number of channels unless it is depthwise, side of the kernel,
       and stride, 1 by default.
-    name: Name of the convolution.
+    name: Name of the convolution; the normalisation is `<name>_norm`.
     norm: See `blocks.normalize`.
-    relu: Name of the ReLU.
+    relu: Name of the ReLU; empty for none.
     depthwise: Whether each channel is filtered by itself.
+
+  Returns:
+    Maps with the height and width divided by the stride, rounded up.
   """
   layers = tf.keras.layers
   layer = layers.DepthwiseConv2D if depthwise else layers.Conv2D
@@ -76,7 +79,11 @@ def _apply_inverted_residual(
   name: str,
   norm: str,
 ):
-  """Applies one block to maps `[batch, height, width, channels]`."""
+  """Applies one block to maps `[batch, height, width, channels]`.
+
+  The result has `num_channels`. The input is added to it if stride and number
+  of channels leave the shape as it was. `expand` widens by `_EXPANSION` first.
+  """
   inputs = x
   convolve = functools.partial(_convolve, norm=norm)
   if expand:
@@ -106,16 +113,28 @@ def create_mobilenet_v2(
 
   With 3 channels, width 1 and 128 dimensions it has 2,387,840 parameters:
   2,189,760 in convolutions, 34,112 in normalisation and 163,968 in the
-  embedding layer. Grey images make it 576 fewer.
+  embedding layer. With grey images it has 576 fewer.
 
   Args:
-    image_shape, embedding_dim: See `backbones.create_backbone`; height and
-      width in [28, 224], 1 or 3 channels.
-    width_multiplier: Factor of the numbers of channels, in (0, 2].
-    stages: As table 2 of the paper.
-    last_channels: Channels of the last convolution.
-    norm: See `backbones.BackboneConfig`.
+    image_shape: `(height, width, channels)`, sides in [28, 224], 1 or 3
+      channels.
+    embedding_dim: Size of an embedding.
+    width_multiplier: Factor of the numbers of channels, in (0, 2]. Results are
+      rounded to multiples of 8.
+    stages: Rows of table 2 of the paper: channels, number of blocks, stride of
+      the first block.
+    last_channels: Channels of the last convolution; `width_multiplier` only
+      raises it (section 3.4).
+    norm: "group" or "frozen", see `backbones.BackboneConfig`.
     name: Name of the model.
+
+  Returns:
+    A Keras model from images `[batch, height, width, channels]` in [0, 255],
+    which it rescales to [-1, 1], to embeddings `[batch, embedding_dim]`, not
+    normalised.
+
+  Raises:
+    errors.FieldError: If the shape is out of range.
   """
   blocks.check_image_shape(image_shape)
   layers = tf.keras.layers
@@ -141,7 +160,7 @@ def create_mobilenet_v2(
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 
 
-# For tests and for trying things out: narrower, with a block a stage.
+# For tests and for trying things out: narrower, with one block per stage.
 create_mobilenet_v2_small = functools.partial(
   create_mobilenet_v2,
   width_multiplier=0.35,

@@ -35,7 +35,11 @@ with epy.lazy_imports():
 def _resize(
   image_shape: tuple[int, ...], side: int | None
 ) -> list[tf.keras.layers.Layer]:
-  """Layers that make images square of a side, none if they are already."""
+  """Layers that resize images to `side` x `side` pixels; none if not needed.
+
+  `side` of `None` asks for no resizing. Images larger than `side` in both axes
+  are averaged, others are interpolated.
+  """
   if side is None or tuple(image_shape[:2]) == (side, side):
     return []
   # Each pixel of a smaller image is the mean of the pixels it replaces.
@@ -45,7 +49,11 @@ def _resize(
 
 
 def _check_sides(image_shape: tuple[int, ...], min_side: int) -> None:
-  """Raises FieldError of images that are too small."""
+  """Checks height and width, in pixels, of `(height, width, channels)`.
+
+  Raises:
+    errors.FieldError: If there are not three axes, or a side is too small.
+  """
   if len(image_shape) != 3 or min(image_shape[:2]) < min_side:
     raise errors.FieldError(
       "image_shape",
@@ -67,25 +75,29 @@ def create_pooled(
 ) -> tf.keras.Model:
   """Creates convolutions with a max-pooling after each, for small images.
 
-  Each image is standardised by itself. In two or three layers no normalisation
-  between them is needed, and group normalisation takes time.
+  Each image is standardised by itself. Two or three layers need no
+  normalisation between them, and group normalisation takes time.
 
   Args:
-    image_shape: See `backbones.create_backbone`; height and width at least 2
-      for each pooling, multiplied.
-    convolutions: Channels and kernel size of each.
+    image_shape: `(height, width, channels)`; height and width at least
+      `2 ** len(convolutions)`, or any if `side` is given.
+    convolutions: Channels and kernel size of each, from the input on.
     name: Name of the model.
-    embedding_dim: See `backbones.create_backbone`.
-    normalized: Whether each has group normalisation in place of a bias; pooling
+    embedding_dim: Size of an embedding.
+    normalized: Whether each has group normalisation in place of a bias. Pooling
       then keeps the last row and column of odd sides, by padding.
     activation: After each pooling, a Keras name; a rising function.
-    strided: Whether convolutions take every second pixel, and nothing is
-      pooled.
+    strided: Whether convolutions have stride 2, and nothing is pooled.
     side: Height and width that images of another size are resized to, so that
       weights fit images of any size; `None` leaves them as they are.
 
+  Returns:
+    A Keras model from images `[batch, height, width, channels]` in [0, 255] to
+    embeddings `[batch, embedding_dim]`, not normalised. Without `side`, the
+    size of its embedding layer grows with the area of the images.
+
   Raises:
-    errors.FieldError: If the images are too small.
+    errors.FieldError: If the images are too small, or do not have three axes.
   """
   _check_sides(image_shape, 1 if side else 2 ** len(convolutions))
   keras = tf.keras.layers

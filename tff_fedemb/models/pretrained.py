@@ -18,9 +18,9 @@ cases:
   embedding layer is left as initialised. Batch normalisation becomes group
   normalisation, or stays as it is (`pretrained_normalization`).
 
-Kernels for images in colour are summed over the colours for grey images, which
-gives what the same images in three equal channels would; ResNet's, which
-subtract a mean colour, only nearly.
+Kernels for colour images are summed over the colours for grey images. The maps
+are those of the same image in three equal channels; for ResNet, which subtracts
+a mean colour, only nearly.
 """
 
 import collections
@@ -60,8 +60,8 @@ _DAMAGES = (
 )
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
-# Weights of a class of layers in the order of Keras, each with the option of
-# the layer without which it has none.
+# Weights of each class of layers in Keras' order, each with the option of the
+# layer that must be on for the weight to exist; None if it always does.
 _SCALES: dict[str, str | None] = {"gamma": "scale", "beta": "center"}
 _BIASED: dict[str, str | None] = {"kernel": None, "bias": "use_bias"}
 _WEIGHTS_OF: dict[str, dict[str, str | None]] = {
@@ -74,7 +74,7 @@ _WEIGHTS_OF: dict[str, dict[str, str | None]] = {
   "LayerNormalization": _SCALES,
 }
 
-# Layers are below "layers" in files of today.
+# Root of the layers in older files; newer ones call it "layers".
 _EARLIER_ROOT = "_layer_checkpoint_dependencies"
 
 Weights = dict[str, np.ndarray]
@@ -85,8 +85,9 @@ class PretrainedReport:
   """The weights that were loaded into a backbone.
 
   Attributes:
-    kind: Kind of the file.
-    num_loaded, num_initialized: Scalar weights loaded, and left as initialised.
+    kind: Kind of the file, such as "SavedModel" or "Keras HDF5 file".
+    num_loaded: Scalar weights loaded.
+    num_initialized: Scalar weights left as initialised.
     text: All of it in one line.
   """
 
@@ -99,18 +100,21 @@ class PretrainedReport:
 def load_pretrained(
   backbone: tf.keras.Model, path: str | os.PathLike[str]
 ) -> PretrainedReport:
-  """Sets a backbone's weights from a file, see above.
+  """Sets a backbone's weights from a file; see the module for the cases.
 
   Everything must fit: same shapes, nothing missing and nothing left over, but
   for the files of image classifiers. Optimizers and metrics in a file are
-  passed over. Frozen weights are loaded, too, and stay frozen.
+  ignored. Frozen weights are loaded, too, and stay frozen.
 
   Args:
-    backbone: A flat Keras model, of the project or not. Untouched if anything
-      fails.
+    backbone: A flat Keras model (its layers hold no models), from this library
+      or not. It is unchanged if anything fails.
     path: A SavedModel's directory (of `export.export_backbone` or any other);
       a Keras file .h5, .hdf5 or .keras; a TensorFlow checkpoint, with or
       without its .index.
+
+  Returns:
+    Which weights were loaded, and which stay as initialised.
 
   Raises:
     errors.FieldError: If the file is missing, damaged, of another kind, or does
@@ -133,7 +137,7 @@ def load_pretrained(
       path,
     )
   values = _match(backbone, variables, weights, os.fspath(path))
-  # Only now, so that nothing has changed when anything failed.
+  # Assigned last, so that a failure leaves the backbone unchanged.
   for name, value in values.items():
     variables[name].assign(value)
   num_loaded = sum(value.size for value in values.values())
@@ -162,7 +166,14 @@ def _match(
   weights: Weights,
   path: str,
 ) -> Weights:
-  """Finds the values of a backbone's weights, by their names there."""
+  """Finds the values of a backbone's weights, float32, by their names there.
+
+  Changes `weights`: normalisation is converted and colours are summed first.
+
+  Raises:
+    errors.FieldError: If a weight is missing, unused, of another shape, or not
+      finite.
+  """
 
   def fail(found: str):
     raise errors.FieldError(
@@ -201,7 +212,7 @@ def _match(
 
 
 def _sum_colours(variables: Mapping[str, Any], weights: Weights) -> None:
-  """Sums kernels of images in colour, where a backbone has grey ones."""
+  """Sums kernels of colour images, in place, where a backbone has grey ones."""
   for name, variable in variables.items():
     value = weights.get(name)
     if value is None:
@@ -213,9 +224,9 @@ def _sum_colours(variables: Mapping[str, Any], weights: Weights) -> None:
 def _find_names(
   backbone: tf.keras.Model, variables: Mapping[str, Any], weights: Weights
 ) -> dict[str, str]:
-  """Names in a file of those of a backbone's weights that it has."""
+  """Maps names of a backbone's weights to their names in a file."""
   same = {name: name for name in variables if name in weights}
-  # Names in a SavedModel of this project, whose layers had none.
+  # SavedModels of this project number the layers that have no name.
   portable = {}
   others = weight_names.portable_weights(backbone)
   for name, (other, _) in zip(variables, others, strict=True):
@@ -229,6 +240,10 @@ def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
 
   Args:
     backbone: The model; its layers hold no models.
+
+  Returns:
+    Variables by "layer/weight", in the order of the layers. Weights of one name
+    in one layer overwrite each other.
   """
   variables = {}
   for layer in backbone.layers:
@@ -242,7 +257,11 @@ def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
 def _read_weights(
   path: pathlib.Path, backbone: tf.keras.Model
 ) -> tuple[str, Weights]:
-  """The kind of a file, and the weights of the model in its order."""
+  """The kind of a file, and its weights by name in its own order.
+
+  Raises:
+    errors.DataError: If it is missing, unknown, damaged or has no weights.
+  """
   prefix = path.with_suffix("") if path.suffix == ".index" else path
   read: Callable[[pathlib.Path, Any], Weights]
   if path.is_dir():
@@ -275,7 +294,7 @@ def _read_weights(
 
 
 def _add(weights: Weights, name: str, value: Any) -> None:
-  """Adds a weight by the last two parts of its name."""
+  """Adds a weight by the last two parts of its name, which must be new."""
   name = "/".join(name.removesuffix(":0").split("/")[-2:])
   if name in weights:
     raise ValueError(f"holds {name} more than once")
@@ -285,7 +304,10 @@ def _add(weights: Weights, name: str, value: Any) -> None:
 def _read_checkpoint(
   prefix: pathlib.Path, backbone: tf.keras.Model | None
 ) -> Weights:
-  """Reads a TensorFlow checkpoint, also one in a SavedModel."""
+  """Reads a TensorFlow checkpoint, also one in a SavedModel.
+
+  Leaves out optimizers. A backbone of `None` takes any names.
+  """
   reader = tf.train.load_checkpoint(os.fspath(prefix))
   keys = reader.get_variable_to_shape_map()
   names = {key: key for key in sorted(keys)}
@@ -296,7 +318,7 @@ def _read_checkpoint(
     attributes = []
     for node in graph.nodes:
       attributes += node.attributes
-    # Every optimizer counts its iterations, wherever it is kept.
+    # Every optimizer counts its iterations: that key shows its prefix.
     not_model = ["keras_api/", "save_counter/"]
     for attribute in attributes:
       for end in ("/_iterations/", "/iter/"):
@@ -326,7 +348,7 @@ def write_half(saved_model: pathlib.Path, path: pathlib.Path) -> None:
 
   Args:
     saved_model: A directory of `export.export_backbone`.
-    path: The Keras file .h5 to write.
+    path: The Keras file .h5 to write, compressed; an old one is overwritten.
   """
   weights = _read_checkpoint(saved_model / "variables" / "variables", None)
   with h5py.File(path, "w") as file:
@@ -347,7 +369,7 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
     if "layer_names" not in group.attrs:
       return _read_numbered(file, path, backbone)
     weights = {}
-    # Keras 3 calls the kernel of a depthwise convolution just that.
+    # Keras 3 names the kernel of a depthwise convolution "kernel".
     depthwise = set()
     for each in backbone.layers:
       if isinstance(each, tf.keras.layers.DepthwiseConv2D):

@@ -1,8 +1,8 @@
 """Turns the batch normalisation of a pretrained network into a backbone's.
 
-Frozen normalisation takes it as it is. Group normalisation looks at an image
-alone, so scales and offsets have to do what a channel's mean and deviation over
-all data did.
+Frozen normalisation takes its weights unchanged. Group normalisation looks at
+one image at a time, so its scales and offsets are computed to stand in for the
+mean and deviation of each channel over all data.
 """
 
 import numpy as np
@@ -18,7 +18,12 @@ _Weights = dict[str, np.ndarray]
 def _take_normalization(
   weights: _Weights, layer: tf.keras.layers.Layer
 ) -> list[np.ndarray] | None:
-  """Takes out the file's batch normalisation for a layer, if it has any."""
+  """Takes out the file's batch normalisation for a layer, if it has any.
+
+  It looks for the names of `tf.keras.applications`. Removes what it finds from
+  `weights` and returns it in the order of `OF_BATCHES`, each float64
+  `[channels]`.
+  """
   base = layer.name.removesuffix("_norm")
   for layer_in_file in (f"{base}_bn", f"{base}_BN", f"bn_{base}"):
     names = [f"{layer_in_file}/{part}" for part in OF_BATCHES]
@@ -29,18 +34,20 @@ def _take_normalization(
 
 
 def convert_weights(weights: _Weights, backbone: tf.keras.Model) -> None:
-  """Puts weights of normalisation in the place of a file's that do the same.
+  """Replaces a file's batch normalisation by weights of the backbone's layers.
 
-  Frozen normalisation takes them as they are. Otherwise batch normalisation
-  makes `gamma (x - m) / s + beta` of a channel by its mean m and deviation s
-  over all data, group normalisation the same by those of a group of channels, M
-  and S, in an image. If those are what the means and variances of the channels
-  give over all data, the scale `gamma S / s` and the offset `beta + gamma (M -
-  m) / s` make both the same.
+  Frozen normalisation takes the weights unchanged. For group normalisation they
+  are converted: batch normalisation computes `gamma (x - m) / s + beta` with
+  mean m and deviation s of a channel over all data; group normalisation uses
+  the mean M and deviation S of a group of channels in one image instead. If M
+  and S have the values that the channels' means and variances give over all
+  data, the scale `gamma S / s` and the offset `beta + gamma (M - m) / s` make
+  both equal.
 
   Args:
-    weights: Weights of the file by name; is changed.
-    backbone: The backbone that they are for.
+    weights: Weights of the file by "layer/weight"; changed in place. Layers
+      without a counterpart in the file are left alone.
+    backbone: The flat model that they are for.
   """
   normalizations = (blocks.FrozenNormalization, blocks.GroupNormalization)
   for layer in backbone.layers:
@@ -64,7 +71,10 @@ def _to_groups(
   mean: np.ndarray,
   variance: np.ndarray,
 ) -> _Weights:
-  """Scale and offset of group normalisation for those of batches."""
+  """Scale and offset `[channels]` of group normalisation for those of batches.
+
+  Arguments are `[channels]` each: the weights of the batch normalisation.
+  """
   means = mean.reshape(layer.groups, -1)
   variances = variance.reshape(layer.groups, -1) + np.square(means)
   per_group = means.shape[1]

@@ -1,16 +1,16 @@
 """ResNet backbones (He et al. 2015, table 1).
 
 Bottleneck blocks: a 1x1 convolution narrows the maps, a 3x3 one filters them
-and a 1x1 one widens them again. Group normalisation (Wu and He 2018) stands
-where the paper has batch normalisation, unless its statistics are to stay as a
-pretrained network had them; every scale starts at 1, so that pretrained
-convolutions are at work from the first step.
+and a 1x1 one widens them again. Group normalisation (Wu and He 2018) replaces
+the paper's batch normalisation, unless you ask for frozen statistics of a
+pretrained network. Every scale starts at 1, so that pretrained convolutions
+have an effect in the first step.
 
-Convolutions have the names, kernels and biases of
-`tf.keras.applications.ResNet50`, and the same strides and padding. Pixels are
-treated alike as well: blue before green before red, less ImageNet's mean
-colour, not scaled. So its ImageNet weights fit. The scale does not matter to
-training from scratch, because the first normalisation removes it.
+Convolutions have the names, kernels, biases, strides and padding of
+`tf.keras.applications.ResNet50`. Pixels are treated alike as well: in the order
+blue, green, red, less ImageNet's mean colour, and not scaled. So its ImageNet
+weights fit. The scale does not matter to training from scratch, because the
+first normalisation removes it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,13 @@ def _convolve(
   norm: str,
   **options,
 ):
-  """Convolution and normalisation, `<name>_conv` and `<name>_norm`."""
-  # Normalisation in groups does not undo a bias as normalisation by channel
-  # does.
+  """Convolution and normalisation, `<name>_conv` and `<name>_norm`.
+
+  Takes and returns maps `[batch, height, width, channels]`; `options` are those
+  of `tf.keras.layers.Conv2D`.
+  """
+  # The convolution keeps its bias: unlike normalisation by channel, that of
+  # groups does not remove it.
   x = tf.keras.layers.Conv2D(
     num_channels, kernel_size, name=f"{name}_conv", **options
   )(x)
@@ -52,7 +56,11 @@ def _convolve(
 def _apply_bottleneck(
   x: tf.Tensor, width: int, *, stride: int, first: bool, name: str, norm: str
 ):
-  """Applies one block to maps `[batch, height, width, channels]`."""
+  """Applies one block to maps `[batch, height, width, channels]`.
+
+  The result has `_WIDENING * width` channels. `first` puts a convolution into
+  the shortcut, which a change of shape needs.
+  """
   layers = tf.keras.layers
   convolve = functools.partial(_convolve, norm=norm)
   shortcut = x
@@ -82,15 +90,23 @@ def create_resnet50(
 
   With 3 channels and 128 dimensions it has 23,796,864 parameters: 23,481,472
   in convolutions, 53,120 in normalisation and 262,272 in the embedding layer.
-  Grey images make it 6,272 fewer.
+  With grey images it has 6,272 fewer.
 
   Args:
-    image_shape, embedding_dim: See `backbones.create_backbone`; height and
-      width in [28, 224], 1 or 3 channels.
-    width: Channels of the first convolution.
-    num_blocks: Number of blocks of each stage.
-    norm: See `backbones.BackboneConfig`.
+    image_shape: `(height, width, channels)`, sides in [28, 224], 1 or 3
+      channels (red, green, blue).
+    embedding_dim: Size of an embedding.
+    width: Channels of the first convolution; each stage doubles it.
+    num_blocks: Number of blocks of each of the four stages.
+    norm: "group" or "frozen", see `backbones.BackboneConfig`.
     name: Name of the model.
+
+  Returns:
+    A Keras model from images `[batch, height, width, channels]` in [0, 255] to
+    embeddings `[batch, embedding_dim]`, not normalised.
+
+  Raises:
+    errors.FieldError: If the shape is out of range.
   """
   blocks.check_image_shape(image_shape)
   layers = tf.keras.layers
@@ -120,7 +136,8 @@ def create_resnet50(
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 
 
-# For tests and for trying things out: a quarter of the width, a block a stage.
+# For tests and for trying things out: a quarter of the width, one block per
+# stage.
 create_resnet_small = functools.partial(
   create_resnet50, width=16, num_blocks=(1, 1, 1, 1), name="resnet_small"
 )

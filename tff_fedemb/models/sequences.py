@@ -1,4 +1,4 @@
-"""Small backbones of examples that are no images: vectors and sequences.
+"""Small backbones for examples that are not images: vectors and sequences.
 
 Convolutions over time as in Kim, "Convolutional Neural Networks for Sentence
 Classification", EMNLP 2014, with the mean over time in place of the maximum.
@@ -20,7 +20,11 @@ _CONV1D = ((32, 5), (64, 5), (64, 3))
 
 
 def _check_shape(shape: tuple[int, ...], axes: str, name: str) -> None:
-  """Raises FieldError of a shape that has not just these axes."""
+  """Checks the number of axes of a shape.
+
+  Raises:
+    errors.FieldError: If the shape does not have exactly these axes.
+  """
   if len(shape) != axes.count(",") + 1:
     raise errors.FieldError(
       "image_shape", f"be ({axes}) for backbone {name}", tuple(shape)
@@ -33,9 +37,13 @@ def create_dense(
   """Creates two dense layers, for vectors.
 
   Args:
-    shape: `(size,)`. Numbers should be about 1 in size: they are taken as they
-      are.
-    embedding_dim: See `backbones.create_backbone`.
+    shape: `(size,)`. Components should be about 1 in size: they are not
+      standardised.
+    embedding_dim: Size of an embedding.
+
+  Returns:
+    A Keras model from vectors `[batch, size]` to embeddings
+    `[batch, embedding_dim]`, not normalised.
 
   Raises:
     errors.FieldError: If the shape has other axes.
@@ -53,12 +61,16 @@ def create_conv1d(
 ) -> tf.keras.Model:
   """Creates convolutions over time and their mean, for short sequences.
 
-  Each sequence is standardised by itself, so that a loud one is as a quiet one.
+  Each sequence is standardised by itself, so that loudness does not matter.
 
   Args:
-    shape: `(time, channels)`; of any length, and the number of weights does not
+    shape: `(time, channels)`, any length; the number of weights does not
       depend on it.
-    embedding_dim: See `backbones.create_backbone`.
+    embedding_dim: Size of an embedding.
+
+  Returns:
+    A Keras model from sequences `[batch, time, channels]` to embeddings
+    `[batch, embedding_dim]`, not normalised.
 
   Raises:
     errors.FieldError: If the shape has other axes.

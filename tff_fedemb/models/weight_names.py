@@ -1,4 +1,4 @@
-"""Names of a model's weights, by which files know them."""
+"""Names of a model's weights in files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def last_part(name: str) -> str:
   """Returns the weight's own name, "kernel" of "block_3/kernel:0".
 
   Args:
-    name: Name of a Keras variable.
+    name: Name of a Keras variable, with or without its layer and its ":0".
+
+  Returns:
+    What is after the last slash.
   """
   return name.removesuffix(":0").rpartition("/")[2]
 
@@ -25,7 +28,10 @@ def snake_case(class_name: str) -> str:
   """Returns the name that Keras gives to layers of a class.
 
   Args:
-    class_name: Say "LayerNormalization", which becomes "layer_normalization".
+    class_name: For example "LayerNormalization".
+
+  Returns:
+    For example "layer_normalization".
   """
   name = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", class_name)
   return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
@@ -34,16 +40,16 @@ def snake_case(class_name: str) -> str:
 def portable_weights(
   backbone: tf.keras.Model,
 ) -> list[tuple[str, tf.Variable]]:
-  """Names the variables of a model alike in every process.
+  """Names the variables of a model, the same way in every process.
 
-  Keras numbers layers without a name by what it has made before. Here they are
-  numbered from the first one of the model.
+  Keras numbers unnamed layers by how many it has made in this process. Here
+  they are numbered from the first one of the model.
 
   Args:
-    backbone: The model.
+    backbone: A Keras model.
 
   Returns:
-    Names and variables, in the order of the model's weights.
+    Names, each different, and variables, in the order of `backbone.weights`.
   """
   names = {}
   for layer, portable in _portable_layers(backbone):
@@ -62,7 +68,10 @@ def portable_weights(
 def _portable_layers(
   backbone: tf.keras.Model,
 ) -> Iterator[tuple[tf.keras.layers.Layer, str]]:
-  """Layers, with names whose numbers begin anew."""
+  """Yields layers with names that are numbered from the start of the model.
+
+  Only names that Keras made up are replaced; yours stay.
+  """
   counts: collections.Counter[str] = collections.Counter()
   for layer in backbone.layers:
     kind = snake_case(type(layer).__name__)
