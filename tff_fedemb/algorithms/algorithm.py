@@ -1,4 +1,4 @@
-"""Base class of the algorithms."""
+"""Base class of the algorithms: the model, and a client's round of training."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ with epy.lazy_imports():
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Algorithm(config.Config, abc.ABC):
   """A model, and what clients do with it.
+
+  A subclass says where a client's head comes from (`start_head`) and whether
+  the server keeps one (`create_global_head`). The rest of a round is the same.
 
   Attributes:
     is_private: Whether a mechanism aggregates the updates of virtual clients.
@@ -56,7 +59,8 @@ class Algorithm(config.Config, abc.ABC):
       seed: Two integers; the same ones make the same weights.
 
     Returns:
-      The weights; none where a head stays with its client.
+      The weights, as from `Head.initialize`; empty if the head stays with its
+      client.
     """
     return ()
 
@@ -73,22 +77,27 @@ class Algorithm(config.Config, abc.ABC):
 
     Args:
       num_classes: Number of classes that training tells apart, over all users.
-      received: Weights of the global head.
-      labels: The client's labels, `[n]`.
+      received: Weights of the global head, from the server; may be empty.
+      labels: The client's labels, int64 `[n]`.
       embedding_dim: Size of an embedding.
-      seed: The client's seed, `[2]`.
+      seed: The client's seed, int64 `[2]`.
 
     Returns:
-      The head's weights, the labels as rows of the head, and the number of
-      classes that the client holds.
+      The head's weights, the labels as rows of the head `[n]`, and the number
+      of classes that the client holds, a scalar.
     """
 
   def count_head_parameters(self, num_classes: int, embedding_dim: int) -> int:
     """Counts the numbers that the global head adds to an update.
 
+    They are clipped and noised with the backbone's, so noise grows with them.
+
     Args:
       num_classes: See `build`.
       embedding_dim: Size of an embedding.
+
+    Returns:
+      Number of scalar weights; 0 without a global head.
     """
     # A graph knows the shapes without drawing millions of rows.
     with tf.Graph().as_default():
@@ -114,7 +123,7 @@ class Algorithm(config.Config, abc.ABC):
         `[batch, dim]`; called while tracing.
       training: `local` as resolved for a run and its data; `None` for
         images at a constant learning rate.
-      example_type: Type of a client's data set, as of
+      example_type: Type of a client's data set, from
         `learning_process.build_example_type`.
       aggregator: Turns the clients' updates into the server's.
       server_optimizer: For instance SGD with momentum 0.9.
@@ -127,6 +136,10 @@ class Algorithm(config.Config, abc.ABC):
     Returns:
       A learning process whose model weights are the backbone's followed by the
       global head's.
+
+    Raises:
+      errors.FieldError: If `training` is `None`, and `local` has a schedule
+        that needs the number of rounds.
     """
     training = training or self.local.resolve()
 
@@ -168,7 +181,19 @@ class Algorithm(config.Config, abc.ABC):
     dataset: tf.data.Dataset,
     round_num: tf.Tensor,
   ):
-    """Trains on a client's data; sends back the change of all it received."""
+    """Trains on a client's data; sends back the change of all it received.
+
+    Args:
+      backbone: A model whose weights are overwritten.
+      training: Hyperparameters.
+      num_classes, seed: See `build`.
+      weights: Received weights: the backbone's followed by the global head's.
+      dataset: The client's batches, maybe none.
+      round_num: The round, int32 scalar, from 0.
+
+    Returns:
+      A `learning_process.ClientUpdate`.
+    """
     variables = backbone.trainable_variables
     of_backbone = tuple(weights.trainable)[: len(variables)]
     received = tuple(weights.trainable)[len(variables) :]

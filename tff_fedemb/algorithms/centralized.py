@@ -1,10 +1,10 @@
 """Centralized training on pooled data: the non-private upper baseline.
 
-Xu et al. 2023, section 4 ("Centralized"). Expressed as a learning process, so
-that it runs with the same runtimes, checkpoints and metrics: a round is a
-single client. Its data are the pooled examples of the users of that round. It
-trains backbone and global head by mini-batch SGD, and the server takes its
-result unchanged.
+Xu et al. 2023, section 4 ("Centralized"). It is a learning process as well, so
+it runs with the same runtimes, checkpoints and metrics. A round has a single
+client, whose data are the pooled examples of the users of that round. It trains
+backbone and global head by mini-batch SGD, and the server takes its result
+unchanged.
 """
 
 from __future__ import annotations
@@ -50,6 +50,16 @@ class Centralized(fedavg.FedAvg):
   def build(
     self, create_backbone_fn: Any, **options: Any
   ) -> tff.learning.templates.LearningProcess:
+    """Builds the process of a plain mean of one client and a server rate of 1.
+
+    Args:
+      create_backbone_fn: See `Algorithm.build`.
+      **options: Options of `Algorithm.build` other than `aggregator` and
+        `server_optimizer`, which are fixed here.
+
+    Returns:
+      A learning process for exactly one client per round.
+    """
     return super().build(
       create_backbone_fn,
       aggregator=none.NoneConfig().create(clients_per_round=1).factory,

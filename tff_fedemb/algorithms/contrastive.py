@@ -3,8 +3,8 @@
 Chen et al. 2020, "A Simple Framework for Contrastive Learning of Visual
 Representations" (SimCLR), section 2: a step changes each image of a batch at
 random in two ways, and each of the two views has to tell the other from all
-other views of the batch. There is no projection behind the embedding: training
-compares cosines of embeddings, as verification does.
+other views of the batch. Unlike SimCLR, there is no projection after the
+embedding: training compares cosines of embeddings, as verification does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OtherViews(heads.Head):
-  """Scores every view of a batch against all others; nothing is trained."""
+  """Scores every view of a batch against all others; nothing is trained.
+
+  Attributes:
+    temperature: Divides the cosines; above 0.
+  """
 
   is_trained: ClassVar[bool] = False
 
@@ -41,11 +45,13 @@ class OtherViews(heads.Head):
     seed: Any,
     class_ids: tf.Tensor = None,
   ):
+    """Makes no weights: the rows are the batch's own views."""
     return ()
 
   def logits(
     self, weights: Any, embeddings: tf.Tensor, *, labels: tf.Tensor = None
   ):
+    """Compares views `[batch, dim]`; returns `[batch, batch]`, labels unused."""
     return heads.compare_with_others(embeddings, temperature=self.temperature)
 
 
@@ -53,12 +59,17 @@ class OtherViews(heads.Head):
 class Contrastive(centralized.Centralized):
   """Contrastive training on pooled data.
 
-  It has an objective of its own in place of a head. The metrics count views as
-  examples, twice as many as images; their accuracy is the share of views whose
-  most similar one in the batch is the other of the same image.
+  It has an objective of its own in place of a head; `head` is not used. The
+  metrics count views as examples, twice as many as images. Their accuracy is
+  the share of views whose most similar one in the batch is the other view of
+  the same image.
 
   Attributes:
     temperature: The cosines of a view with the others are divided by it.
+
+  Raises:
+    errors.FieldError: If `local.augmentation` is "none", which would make both
+      views of an image equal.
 
   Examples:
     >>> views = fe.LocalTraining(augmentation="crop_flip", batch_size=64)
@@ -82,6 +93,16 @@ class Contrastive(centralized.Centralized):
     training: local_training.ClientTraining | None = None,
     **options: Any,
   ) -> tff.learning.templates.LearningProcess:
+    """Builds the process of centralized training, with two views per image.
+
+    Args:
+      create_backbone_fn: See `Algorithm.build`.
+      training: See `Algorithm.build`; `two_views` is switched on.
+      **options: See `Centralized.build`.
+
+    Returns:
+      A learning process whose model weights are the backbone's alone.
+    """
     training = training or self.local.resolve()
     return centralized.Centralized(
       head=OtherViews(temperature=self.temperature)

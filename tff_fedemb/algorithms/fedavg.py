@@ -38,6 +38,10 @@ class FedAvg(algorithm.Algorithm):
     Not covered: the training metrics (loss, accuracy, counts), and the list of
       classes itself, which is public here.
 
+  Raises:
+    errors.FieldError: If `local` imprints or freezes the head, which here
+      continues from the server's.
+
   Examples:
     >>> local = fe.LocalTraining(learning_rate=0.1, epochs=2)
     >>> fe.FedAvg(head=fe.CosineHead(), local=local).local.epochs
@@ -55,6 +59,7 @@ class FedAvg(algorithm.Algorithm):
   def create_global_head(
     self, num_classes: int, embedding_dim: int, *, seed: Any
   ):
+    """Makes rows for all `num_classes` classes; none if the head is fixed."""
     if not self.head.is_trained:
       return ()
     return self.head.initialize(num_classes, embedding_dim, seed=seed)
@@ -67,6 +72,10 @@ class FedAvg(algorithm.Algorithm):
     embedding_dim: int,
     seed: Any,
   ):
+    """Takes the received head; a fixed one is made here, over all classes.
+
+    The labels are rows of the head as they are.
+    """
     if not self.head.is_trained:
       received = self.head.initialize(num_classes, embedding_dim, seed=seed)
     # A trained head goes on from the server's rows.

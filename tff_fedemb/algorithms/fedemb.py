@@ -38,6 +38,9 @@ class FedEmb(algorithm.Algorithm):
     Not covered: the training metrics (loss, accuracy, counts), and with class
       codes which class has which number, which is public then.
 
+  Raises:
+    errors.FieldError: If `local` imprints a head that has no prototypes.
+
   Examples:
     >>> local = fe.LocalTraining(learning_rate=0.1, head_warmup_steps=5)
     >>> fe.FedEmb(head=fe.CosineHead(), local=local).head.scale
@@ -56,6 +59,11 @@ class FedEmb(algorithm.Algorithm):
     embedding_dim: int,
     seed: Any,
   ):
+    """Makes a fresh head with one row per class in `labels`.
+
+    Rows are in the order of the classes' first examples. `num_classes` and
+    `received` are not used.
+    """
     # One row for each class, in the order of its first example.
     classes, rows = tf.unique(labels)
     weights = self.head.initialize(

@@ -1,7 +1,7 @@
 """Composes a client update, an aggregator and a server optimizer.
 
-The algorithms share TFF's four parts (distributor, client work, aggregator,
-finalizer) around a function that trains one client.
+A TFF learning process has four parts: distributor, client work, aggregator and
+finalizer. All algorithms share them, around a function that trains one client.
 """
 
 import collections
@@ -18,10 +18,10 @@ class ClientUpdate(NamedTuple):
 
   Attributes:
     delta: Initial minus trained weights, one tensor per trainable weight.
-    num_examples: Number of examples that it trained on.
+    num_examples: Number of examples that it trained on, in all local epochs.
     num_classes: Number of classes that it holds.
-    loss_sum: Sum of the losses of these examples, if there are any.
-    num_correct: Number of examples that it classified rightly.
+    loss_sum: Sum of the losses of these examples, float32; 0 by default.
+    num_correct: Number of examples that it classified correctly.
     num_skipped_examples: Number of examples left out as unreadable.
   """
 
@@ -47,6 +47,9 @@ def build_example_type(
   Args:
     image_shape: Shape of an image; `()` if it is one encoded string.
     image_dtype: Type of its numbers, or `tf.string`.
+
+  Returns:
+    Type of a sequence of `OrderedDict(x=[None, *image_shape], y=int64 [None])`.
   """
   dtype = np.str_ if image_dtype == tf.string else image_dtype.as_numpy_dtype
   images = (dtype, [None, *image_shape])
@@ -63,8 +66,8 @@ def reject_non_finite(
     update: The client's update.
 
   Returns:
-    The delta, and the client's summands of the metrics, by name; examples of a
-    rejected client are not counted.
+    The delta, finite or all zeros, and the client's summands of the metrics, by
+    name. Loss, correct and trained examples of a rejected client count as 0.
   """
   # Clipping divides by the norm: one that overflows would turn a finite update
   # into NaNs, and lose the whole round.
@@ -90,7 +93,7 @@ def reject_non_finite(
 def _finalize_metrics(
   sums: Mapping[str, tf.Tensor],
 ) -> collections.OrderedDict[str, tf.Tensor]:
-  """Means from the sums over clients; 0 where there is nothing to average."""
+  """Means from the sums over clients; 0 if there is nothing to average."""
   floats = {name: tf.cast(total, tf.float32) for name, total in sums.items()}
   divide = tf.math.divide_no_nan
   return collections.OrderedDict(
@@ -109,7 +112,10 @@ def _build_client_work(
   weights_type: tff.Type,
   example_type: tff.types.SequenceType,
 ) -> tff.learning.templates.ClientWorkProcess:
-  """The work of clients and its metrics; the state counts rounds."""
+  """Builds the work of clients and its metrics; the state counts rounds.
+
+  Every client has weight 1: the aggregator ignores the number of examples.
+  """
 
   @tff.tensorflow.computation(np.int32, weights_type, example_type)
   def client_update(
@@ -170,7 +176,10 @@ def build_learning_process(
     server_optimizer: Applies the update as if it were a gradient.
 
   Returns:
-    A `tff.learning.templates.LearningProcess`.
+    A `tff.learning.templates.LearningProcess`. Its `client_work` metrics are
+    `loss`, `accuracy`, `classes_per_client` (float32 means over what was
+    accepted) and the counts `num_examples`, `num_clients`,
+    `num_rejected_clients` and `num_skipped_examples`.
   """
 
   create_weights = tff.tensorflow.computation(create_weights_fn)
@@ -197,9 +206,14 @@ def create_unset_backbone(
 
   Args:
     create_backbone_fn: Makes a fresh Keras model.
+
+  Returns:
+    The model; variables that are no weights of a layer, such as the state of a
+    random number generator, are initialised as usual.
   """
 
   def create_zeros(next_creator: Callable[..., Any], **arguments):
+    """Creates a variable, one of zeros if it is a layer's weight."""
     shape, dtype = arguments["shape"], arguments["dtype"]
     # Keras passes these for a layer's weights. Other variables, say the state
     # of a random number generator, are left as they are.
@@ -225,6 +239,9 @@ def assign_weights(
     backbone: The model to change.
     trainable: Values in the order of its `trainable_variables`.
     non_trainable: Values in the order of its `non_trainable_variables`.
+
+  Raises:
+    ValueError: If there are not as many values as variables.
   """
   for variable, value in zip(
     [*backbone.trainable_variables, *backbone.non_trainable_variables],
@@ -237,14 +254,20 @@ def assign_weights(
 def take_delta(
   initial: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
 ) -> tuple[tf.Tensor, ...]:
-  """Returns initial minus trained weights and sets the variables back.
+  """Returns initial minus trained weights and resets the variables.
 
-  Variables that are set back share the memory of the initial weights, so that
-  a client holds one model of its own, its delta, rather than two.
+  Reset variables share the memory of the initial weights, so a client holds one
+  model of its own, its delta, rather than two.
 
   Args:
     initial: Weights before training.
     variables: Variables that training has changed, in the same order.
+
+  Returns:
+    One tensor per variable, of its shape.
+
+  Raises:
+    ValueError: If the lengths differ.
   """
   delta = tuple(map(tf.subtract, initial, variables))
   for before, variable in zip(initial, variables, strict=True):

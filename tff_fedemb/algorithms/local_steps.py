@@ -1,4 +1,4 @@
-"""Computation of a client in a round, as `local_training` says.
+"""Computation of a client in a round, with the settings of `local_training`.
 
 All randomness is stateless and derived from a seed, so that the same client in
 the same round computes the same update on every runtime and after a resume.
@@ -26,8 +26,9 @@ class LocalExamples(NamedTuple):
 
   Attributes:
     images: `[n, height, width, channels]`, or encoded images, string `[n]`.
-    labels: `[n]`.
-    num_skipped: Examples that were left out because they cannot be decoded.
+    labels: Labels of the task, or rows of a head, `[n]`.
+    num_skipped: Number of examples, int64 scalar, that were left out because
+      they cannot be decoded.
   """
 
   images: tf.Tensor
@@ -50,10 +51,15 @@ def gather_examples(
 
   Args:
     dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`, or
-      `x=string [b]` where the configuration decodes.
-    config: Hyperparameters.
-    seed, round_num: See `client_seed`; with `max_examples_per_client` they
-      decide which examples a client uses.
+      `x=string [b]` if the configuration decodes.
+    config: Hyperparameters. With `max_examples_per_client`, at most twice as
+      many examples are read, and that many of them drawn.
+    seed: Seed of the run; decides with `round_num` which examples are drawn.
+    round_num: The round, int32 scalar.
+
+  Returns:
+    The examples, in the data set's order. Turned classes are included; examples
+    that cannot be decoded are left out if the configuration asks for it.
   """
   limit = config.max_examples_per_client
   # Bounds what is read, and held in memory, of a client with many examples.
@@ -79,16 +85,19 @@ def gather_examples(
 def client_seed(
   seed: int, round_num: tf.Tensor, labels: tf.Tensor
 ) -> tf.Tensor:
-  """Derives the seed of a client in a round, int64 `[2]`.
+  """Derives the seed of a client in a round.
 
   Clients have no number of their own inside a federated computation, so the
-  seed depends on the labels they hold. It is a function of private data then,
-  like everything else that the clipped update is computed from.
+  seed depends on the labels they hold. That makes it a function of private
+  data, like everything else that the clipped update is computed from.
 
   Args:
     seed: Seed of the run.
     round_num: The round, int32 scalar.
-    labels: The client's labels `[n]`.
+    labels: The client's labels `[n]`, in order.
+
+  Returns:
+    A stateless seed, int64 `[2]`.
   """
   content = tf.io.serialize_tensor(labels)
   fingerprint = tf.strings.to_hash_bucket_fast(content, 2**31 - 1)
@@ -98,16 +107,21 @@ def client_seed(
 
 
 def _shuffle(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-  """Returns a random order of rows, `[number]`."""
+  """Returns a random order of the rows 0 to number - 1, int32 `[number]`."""
   # `index_shuffle` would take longer than a step of a small model.
   return tf.random.experimental.stateless_shuffle(tf.range(number), seed)
 
 
 class Batches:
-  """The batches of a client's examples, in an order of their own each epoch.
+  """The batches of a client's examples, in a new order each epoch.
 
-  Steps are counted over all epochs. Those before epoch 0, which start the head,
-  are counted by themselves; their epochs are -1, -2, and so on.
+  Steps are counted over all epochs. Steps before epoch 0, which start the head,
+  are counted separately, from 0; their epochs are -1, -2, and so on.
+
+  Attributes:
+    num_examples: Number of examples n, int32 scalar.
+    steps_per_epoch: n / batch size, rounded up, int32 scalar; 0 without
+      examples.
   """
 
   def __init__(
@@ -122,7 +136,7 @@ class Batches:
     Args:
       examples: Possibly none at all.
       config: Batch size, decoder and augmentation.
-      seed: The client's, `[2]`.
+      seed: The client's seed, int64 `[2]`.
     """
     self._examples, self._config, self._seed = examples, config, seed
     self._augmentation_seed = _fold_in(seed, 1 << 30)
@@ -132,22 +146,52 @@ class Batches:
     ) // config.batch_size
 
   def order(self, epoch: int | tf.Tensor) -> tf.Tensor:
-    """The order of the examples in an epoch, `[n]`."""
+    """Draws the order of the examples in an epoch.
+
+    Args:
+      epoch: The epoch; negative before the local epochs.
+
+    Returns:
+      Rows of the examples, int32 `[n]`, each once.
+    """
     return _shuffle(self.num_examples, _fold_in(self._seed, epoch))
 
   def order_before_epochs(self, step: tf.Tensor) -> tf.Tensor:
-    """The order of the examples at a step before epoch 0, `[n]`."""
+    """Draws the order of the examples at a step before epoch 0.
+
+    Args:
+      step: The step, from 0; there must be examples.
+
+    Returns:
+      Rows of the examples, int32 `[n]`, the same for all steps of an epoch.
+    """
     return self.order(-1 - step // self.steps_per_epoch)
 
   def places(self, epoch: int | tf.Tensor) -> tf.Tensor:
-    """The steps of an epoch as rows, `[steps, batch_size]`; -1 is no row."""
+    """Lays out an epoch as one row per step.
+
+    Args:
+      epoch: The epoch, as in `order`.
+
+    Returns:
+      Rows of the examples, int32 `[steps, batch_size]`. The last step is filled
+      up with -1, which stands for no example.
+    """
     size = self._config.batch_size
     empty = self.steps_per_epoch * size - self.num_examples
     padded = tf.pad(self.order(epoch), [[0, empty]], constant_values=-1)
     return tf.reshape(padded, [-1, size])
 
   def places_before_epochs(self, num_steps: int) -> tf.Tensor:
-    """The same, of the steps before epoch 0."""
+    """Lays out the steps before epoch 0, as `places` does for an epoch.
+
+    Args:
+      num_steps: Number of steps, 1 or more.
+
+    Returns:
+      Rows of the examples, int32 `[num_steps, batch_size]`; no steps at all
+      without examples.
+    """
     per_epoch = tf.maximum(self.steps_per_epoch, 1)
     steps = [
       self.places(-1 - step // per_epoch)[step % per_epoch :][:1]
@@ -156,18 +200,44 @@ class Batches:
     return tf.concat(steps, 0)
 
   def rows(self, step: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
-    """The examples of a step, in the order of its epoch."""
+    """Picks the examples of a step.
+
+    Args:
+      step: The step, counted over all epochs.
+      order: Order of the examples in the step's epoch, `[n]`.
+
+    Returns:
+      Rows of the examples, `[b]`; the last step of an epoch may have fewer than
+      the batch size.
+    """
     start = (step % self.steps_per_epoch) * self._config.batch_size
     return order[start : start + self._config.batch_size]
 
   def labels(self, rows: tf.Tensor) -> tf.Tensor:
-    """Labels of examples."""
+    """Labels of examples.
+
+    Args:
+      rows: Rows of the examples, `[b]`.
+
+    Returns:
+      Labels `[b]`.
+    """
     return tf.gather(self._examples.labels, rows)
 
   def batch(
     self, step: tf.Tensor, order: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Images, float32 `[b, height, width, channels]`, and labels of a step."""
+    """Decodes and augments the examples of a step.
+
+    Args:
+      step: The step, counted over all epochs; seeds the augmentation.
+      order: Order of the examples in the step's epoch, `[n]`.
+
+    Returns:
+      Images, float32 `[b, height, width, channels]`, and labels `[b]`. With two
+      views both are twice as long; the label of a view is then the row of the
+      other view of the same image.
+    """
     rows = self.rows(step, order)
     images = tf.gather(self._examples.images, rows)
     if self._config.decode_images is not None:
@@ -209,7 +279,7 @@ class _Client:
   learning_rate_factor: tf.Tensor
 
   def embed_before_epochs(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Embeddings and labels of a step before epoch 0."""
+    """Embeddings `[b, dim]` and labels `[b]` of a step before epoch 0."""
     order = self.batches.order_before_epochs(step)
     images, labels = self.batches.batch(step, order)
     return self.backbone(images, training=False), labels
@@ -226,7 +296,10 @@ class _Client:
 
   @_convert_loops
   def imprint(self, rows: tf.Tensor) -> tf.Tensor:
-    """Returns rows, each the mean direction of its class in some batches."""
+    """Returns head rows: each class's mean direction over some batches.
+
+    Rows `[K, dim]` of classes that are in none of the batches are kept.
+    """
     has_any = self.batches.num_examples > 0
     num_steps = tf.where(has_any, self.config.head_imprint_steps, 0)
     sums = tf.zeros_like(rows)
@@ -291,6 +364,9 @@ class _Client:
   def train_both(self, head_weights: heads.Weights, optimizer: Any, state: Any):
     """Trains backbone and head for all epochs.
 
+    The backbone's variables change in place. With `freeze_head` the head stays
+    as it is.
+
     Args:
       head_weights: The head's weights.
       optimizer: The head's optimizer, with its own learning rate.
@@ -341,8 +417,8 @@ def train_locally(
 ) -> tuple[heads.Weights, dict[str, tf.Tensor]]:
   """Trains a backbone, in place, and a head on one client's examples.
 
-  To be called inside a `tf.function`. While TFF traces, `==` on tensors
-  compares identity: comparisons here are spelled `tf.equal`.
+  Call it inside a `tf.function`. While TFF traces, `==` on tensors compares
+  identity: comparisons here are spelled `tf.equal`.
 
   Args:
     backbone: Its trainable variables are updated.
@@ -354,8 +430,9 @@ def train_locally(
     seed: `[2]`, of the order of the examples.
 
   Returns:
-    The trained head, and sums over the examples of the local epochs:
-    `loss_sum`, `num_correct` and `num_examples`.
+    The trained head's weights, and sums over the examples of all local epochs:
+    `loss_sum` (float32), `num_correct` and `num_examples` (int64). Two views of
+    an image count as two examples.
   """
   batches = Batches(examples, config=config, seed=seed)
   client = _Client(backbone, head, batches, config, learning_rate_factor)

@@ -4,9 +4,9 @@ Xu et al. 2023, section 3 (DP-FedEmb): the head learns faster than the backbone
 (`head_lr_scale`) and may be trained alone first (`head_warmup_steps`). After
 that, both are trained, or the backbone alone (`freeze_head`: federated
 reconstruction, Singhal et al. 2021; the `reconst_iters` of the authors). Our
-addition: a head may start where the images of each class lie
-(`head_imprint_steps`: Qi, Brown and Lowe, "Low-Shot Learning with Imprinted
-Weights", CVPR 2018).
+addition: a head's rows may start at the mean direction of their class's
+embeddings (`head_imprint_steps`: Qi, Brown and Lowe, "Low-Shot Learning with
+Imprinted Weights", CVPR 2018).
 """
 
 from __future__ import annotations
@@ -110,8 +110,12 @@ class LocalTraining(config_lib.Config):
   def check_head(self, head: heads.Head) -> None:
     """Checks that a head can start as `head_imprint_steps` asks.
 
+    Args:
+      head: The head that clients train.
+
     Raises:
-      errors.FieldError: If it cannot.
+      errors.FieldError: If rows are to be imprinted in a head that has no
+        prototypes (`Head.has_prototypes`).
     """
     if self.head_imprint_steps and not head.has_prototypes:
       raise errors.FieldError(
@@ -126,12 +130,13 @@ class LocalTraining(config_lib.Config):
     """Checks that the images of a task can be augmented and turned as asked.
 
     Args:
-      task: Name of the task.
-      image_shape: Height, width and channels; None if its examples are no
+      task: Name of the task, for an error.
+      image_shape: Height, width and channels; None if its examples are not
         images.
 
     Raises:
-      errors.FieldError: If they cannot.
+      errors.FieldError: If examples that are not images are to be augmented or
+        turned, or images that are not square are to be turned.
     """
     for name, value, allowed in (
       ("augmentation", self.augmentation, "none"),
@@ -152,7 +157,7 @@ class LocalTraining(config_lib.Config):
 
   @property
   def classes_per_label(self) -> int:
-    """Number of classes in training for each class of the data."""
+    """Number of classes in training for each class of the data: 4 or 1."""
     return augmentation_lib.NUM_TURNS if self.turned_classes else 1
 
   def build_optimizer(
@@ -163,6 +168,9 @@ class LocalTraining(config_lib.Config):
     Args:
       learning_rate_scale: Multiplies the learning rate, 0 or more.
       factor: Multiplies it as well; may be a float32 scalar of a `tf.function`.
+
+    Returns:
+      TFF's SGD, SGD with momentum, or Adam, as `optimizer` says.
     """
     rate = self.learning_rate * learning_rate_scale * factor
     if self.optimizer == "adam":
@@ -171,10 +179,16 @@ class LocalTraining(config_lib.Config):
     return tff.learning.optimizers.build_sgdm(rate, momentum)
 
   def resolve(self, **options: Any) -> ClientTraining:
-    """Adds the values that a run decides.
+    """Adds the values that only a run knows.
 
     Args:
-      **options: Attributes of `ClientTraining`.
+      **options: Attributes of `ClientTraining`, such as `rounds`.
+
+    Returns:
+      These settings with the options.
+
+    Raises:
+      errors.FieldError: See `ClientTraining`.
     """
     return ClientTraining(**(vars(self) | options))
 

@@ -1,4 +1,7 @@
-"""The registry of algorithms."""
+"""The registry of algorithms, by the names that flags and files use.
+
+`centralized` and `contrastive` are baselines without privacy.
+"""
 
 from tff_fedemb import registry
 from tff_fedemb.algorithms import algorithm

@@ -1,4 +1,4 @@
-"""Optimizers that apply the aggregated update on the server: TFF's own.
+"""Server optimizers, TFF's own: they apply the aggregated update.
 
 Adam and Yogi divide by a running estimate of the update's size, which is mostly
 noise under differential privacy: they are for runs without noise.
@@ -32,12 +32,16 @@ class ServerOptimizer(config.Config, abc.ABC):
   )
 
   def workload(self, noise_objective: str) -> strategy.Workload:
-    """Returns how models follow from the rounds' sums.
+    """Returns how models depend on the rounds' sums, for correlated noise.
 
-    Models are prefix sums of updates, unless a linear optimizer says more.
+    Here models are plain prefix sums of the updates. A linear optimizer with a
+    momentum overrides this.
 
     Args:
-      noise_objective: See `Workload`.
+      noise_objective: Models in which noise is made small, see `Workload`.
+
+    Returns:
+      The workload that banded and BLT matrices are optimized for.
     """
     return dataclasses.replace(
       strategy.PREFIX_SUMS, noise_objective=noise_objective
@@ -45,7 +49,11 @@ class ServerOptimizer(config.Config, abc.ABC):
 
   @abc.abstractmethod
   def build(self) -> tff.learning.optimizers.Optimizer:
-    """Builds TFF's optimizer."""
+    """Builds TFF's optimizer from these settings.
+
+    Returns:
+      An optimizer that takes the aggregated update for a gradient.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,9 +73,11 @@ class SgdMomentum(ServerOptimizer):
   )
 
   def workload(self, noise_objective: str) -> strategy.Workload:
+    """Includes the momentum: noise also acts on the models of later rounds."""
     return strategy.Workload(self.momentum, noise_objective)
 
   def build(self) -> tff.learning.optimizers.Optimizer:
+    """Builds SGD; a momentum of 0 keeps no state for it."""
     return tff.learning.optimizers.build_sgdm(
       self.learning_rate, self.momentum or None
     )
@@ -78,14 +88,16 @@ class Adam(ServerOptimizer):
   """Adam, for runs without noise."""
 
   def build(self) -> tff.learning.optimizers.Optimizer:
+    """Builds Adam with epsilon 1e-3; the other constants are TFF's."""
     return tff.learning.optimizers.build_adam(self.learning_rate, epsilon=1e-3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Yogi(ServerOptimizer):
-  """Yogi, for runs without noise."""
+  """Yogi (Zaheer et al. 2018), for runs without noise."""
 
   def build(self) -> tff.learning.optimizers.Optimizer:
+    """Builds Yogi with TFF's constants."""
     return tff.learning.optimizers.build_yogi(self.learning_rate)
 
 
