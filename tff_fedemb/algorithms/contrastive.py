@@ -51,7 +51,7 @@ class OtherViews(heads.Head):
   def logits(
     self, weights: Any, embeddings: tf.Tensor, *, labels: tf.Tensor = None
   ):
-    """Compares views `[batch, dim]`; returns `[batch, batch]`, labels unused."""
+    """Compares views `[batch, dim]` as `[batch, batch]`; labels are unused."""
     return heads.compare_with_others(embeddings, temperature=self.temperature)
 
 

@@ -54,12 +54,11 @@ def gather_examples(
       `x=string [b]` if the configuration decodes.
     config: Hyperparameters. With `max_examples_per_client`, at most twice as
       many examples are read, and that many of them drawn.
-    seed: Seed of the run; decides with `round_num` which examples are drawn.
-    round_num: The round, int32 scalar.
+    seed, round_num: See `client_seed`; they decide which examples are drawn.
 
   Returns:
-    The examples, in the data set's order. Turned classes are included; examples
-    that cannot be decoded are left out if the configuration asks for it.
+    The examples, in the data set's order, without those that cannot be decoded
+    if the configuration skips them.
   """
   limit = config.max_examples_per_client
   # Bounds what is read, and held in memory, of a client with many examples.
@@ -157,14 +156,7 @@ class Batches:
     return _shuffle(self.num_examples, _fold_in(self._seed, epoch))
 
   def order_before_epochs(self, step: tf.Tensor) -> tf.Tensor:
-    """Draws the order of the examples at a step before epoch 0.
-
-    Args:
-      step: The step, from 0; there must be examples.
-
-    Returns:
-      Rows of the examples, int32 `[n]`, the same for all steps of an epoch.
-    """
+    """The order `[n]` of the examples at a step before epoch 0."""
     return self.order(-1 - step // self.steps_per_epoch)
 
   def places(self, epoch: int | tf.Tensor) -> tf.Tensor:
@@ -183,15 +175,7 @@ class Batches:
     return tf.reshape(padded, [-1, size])
 
   def places_before_epochs(self, num_steps: int) -> tf.Tensor:
-    """Lays out the steps before epoch 0, as `places` does for an epoch.
-
-    Args:
-      num_steps: Number of steps, 1 or more.
-
-    Returns:
-      Rows of the examples, int32 `[num_steps, batch_size]`; no steps at all
-      without examples.
-    """
+    """The steps before epoch 0, as `places`, `[num_steps, batch_size]`."""
     per_epoch = tf.maximum(self.steps_per_epoch, 1)
     steps = [
       self.places(-1 - step // per_epoch)[step % per_epoch :][:1]
@@ -214,14 +198,7 @@ class Batches:
     return order[start : start + self._config.batch_size]
 
   def labels(self, rows: tf.Tensor) -> tf.Tensor:
-    """Labels of examples.
-
-    Args:
-      rows: Rows of the examples, `[b]`.
-
-    Returns:
-      Labels `[b]`.
-    """
+    """Labels `[b]` of examples by their rows `[b]`."""
     return tf.gather(self._examples.labels, rows)
 
   def batch(
@@ -296,9 +273,9 @@ class _Client:
 
   @_convert_loops
   def imprint(self, rows: tf.Tensor) -> tf.Tensor:
-    """Returns head rows: each class's mean direction over some batches.
+    """Returns head rows `[K, dim]`: each class's mean direction in some batches.
 
-    Rows `[K, dim]` of classes that are in none of the batches are kept.
+    Rows of classes that are in none of these batches are kept.
     """
     has_any = self.batches.num_examples > 0
     num_steps = tf.where(has_any, self.config.head_imprint_steps, 0)
@@ -362,10 +339,7 @@ class _Client:
 
   @_convert_loops
   def train_both(self, head_weights: heads.Weights, optimizer: Any, state: Any):
-    """Trains backbone and head for all epochs.
-
-    The backbone's variables change in place. With `freeze_head` the head stays
-    as it is.
+    """Trains the backbone, in place, and the head unless it is frozen.
 
     Args:
       head_weights: The head's weights.
