@@ -26,7 +26,8 @@ class Cohort:
   """Classes that probes are compared with.
 
   Attributes:
-    means: Mean of the images of each class, by its direction, `[c, dim]`.
+    means: Mean direction of each class's images, float64 `[c, dim]`, each of
+      length 1.
   """
 
   def __init__(self, embeddings: np.ndarray, labels: np.ndarray):
@@ -34,7 +35,7 @@ class Cohort:
 
     Args:
       embeddings: `[n, dim]` finite numbers, of any length.
-      labels: `[n]` class of each.
+      labels: `[n]` class of each; classes are sorted by it.
 
     Raises:
       errors.FieldError: If there are fewer than 3 classes.
@@ -52,10 +53,14 @@ class Cohort:
     self._count = min(_NUM_NEAREST, len(self.means) - 2)
 
   def offsets(self, probes: np.ndarray) -> np.ndarray:
-    """Returns the offsets to subtract from the similarities of probes, `[p]`.
+    """Computes the offsets to subtract from the similarities of probes.
 
     Args:
       probes: Embeddings of length 1, `[p, dim]`.
+
+    Returns:
+      `[p]`: half the mean cosine with the nearest classes of the cohort, of
+      which there are five, or two fewer than classes if that is less.
     """
     similarities = probes @ self.means.T
     nearest = np.partition(similarities, -self._count, axis=1)
@@ -66,14 +71,18 @@ class Cohort:
     probes: np.ndarray,
     classes: np.ndarray,
   ) -> np.ndarray:
-    """Returns offsets for probes of the cohort, as if two classes were missing.
+    """Computes offsets for probes of the cohort, with two classes left out.
+
+    A probe's own class and the class that it is compared with would otherwise
+    be part of its cohort.
 
     Args:
       probes: Embeddings of length 1, `[p, dim]`.
-      classes: Class of each probe, which is left out of its cohort.
+      classes: Class index of each probe, `[p]`, which is left out of its
+        cohort.
 
     Returns:
-      `[p, c]`; each column leaves out its own class as well.
+      `[p, c]`, as `offsets`; each column leaves out its own class as well.
     """
     similarities = probes @ self.means.T
     similarities[np.arange(len(probes)), classes] = -np.inf
@@ -82,7 +91,7 @@ class Cohort:
     nearest = np.sort(nearest, axis=1)
     total = nearest[:, 1:].sum(axis=1)
     least = nearest[:, 1]
-    # Where one of the nearest is left out, the next one is in its place.
+    # If one of the nearest is left out, the next nearest takes its place.
     is_nearest = similarities >= least[:, np.newaxis]
     change = np.where(is_nearest, nearest[:, :1] - similarities, 0.0)
     return _WEIGHT * (total[:, np.newaxis] + change) / self._count

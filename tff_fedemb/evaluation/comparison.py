@@ -19,15 +19,20 @@ def warn_if_no_better(
   approach", Statistics in Medicine 2008): the difference minus the square
   root of the sum of two squares: how far the trained recall may be lower, and
   how far the untrained recall may be higher. The method assumes that the two
-  are independent. They are of the same classes, and most images that are easy
-  for one model are easy for the other, so the warning comes rather too often.
+  are independent. Here they are measured on the same classes, and most images
+  that are easy for one model are easy for the other. The warning therefore
+  comes rather too often.
 
   Args:
-    trained: Result of the model that was trained.
+    trained: Result of the model that was trained, at one rate or more.
     untrained: Result for the same images and rates before training.
 
   Returns:
-    The first, with one more warning if it is no better.
+    The first result, with one more warning if it is no better. The warning
+    quotes the rate at which the improvement is clearest.
+
+  Raises:
+    KeyError: If `untrained` lacks one of the rates.
   """
   lower = {}
   for rate, recall in trained.recall_at_far.items():

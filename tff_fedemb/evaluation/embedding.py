@@ -26,6 +26,9 @@ class LabelledImages:
     labels: int64 `[n]`.
     num_found: Number of images that this random sample was drawn from; None if
       these are all.
+
+  Raises:
+    ValueError: If shapes or the type of the images are others.
   """
 
   images: np.ndarray | encoded_images.EncodedImages
@@ -49,6 +52,10 @@ class LabelledImages:
     Args:
       max_images: Largest number of images; they are drawn without replacement,
         the same ones in every call.
+
+    Returns:
+      The sample, with `num_found`; the same object if it is small enough
+      already.
     """
     if len(self.labels) <= max_images:
       return self
@@ -67,8 +74,11 @@ def batch_size(image_shape: tuple[int, ...]) -> int:
   """Returns how many images to embed at once, to bound the memory.
 
   Args:
-    image_shape: Height, width and channels. The number is 256 for up to 79
-      pixels a side, and 32 for 224 pixels.
+    image_shape: Height, width and channels, or the shape of another example,
+      with the channels last.
+
+  Returns:
+    256 for up to 79 pixels a side, 32 for 224 pixels, and at least 1.
   """
   num_pixels = math.prod(image_shape[:-1])
   return max(1, min(_MAX_BATCH, _PIXELS_OF_BATCH // num_pixels))
@@ -85,7 +95,8 @@ def create_embedder(
 
   Returns:
     A function of images, as in `LabelledImages`, that returns the backbone's
-    embeddings, float32 `[n, dim]`.
+    embeddings, float32 `[n, dim]`, not normalised. It needs at least one image,
+    and shows a progress bar on terminals.
   """
   image_shape = tuple(backbone.input_shape[1:])
   size = batch_size(image_shape)

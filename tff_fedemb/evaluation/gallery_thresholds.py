@@ -2,7 +2,7 @@
 
 A curve of thresholds for wanted rates of false positive identification (FPIR),
 over the number of identities in a gallery and of images that each is enrolled
-with. A model's card has it, measured on held-out classes.
+with. A model's card contains it, measured on held-out classes.
 """
 
 import bisect
@@ -56,7 +56,7 @@ class Promise:
   """The threshold of a curve for one gallery.
 
   Attributes:
-    threshold: Cosine similarity from which on a probe is accepted.
+    threshold: Smallest cosine similarity at which a probe is accepted.
     rate: Share of strangers' probes that are accepted, by the held-out classes;
       less than what was asked for where that is to be certain.
     low, high: Interval of that share.
@@ -101,11 +101,14 @@ def measure(
     labels: `[n]` class of each embedding.
     sizes: Identities of the galleries, ascending.
     normalized: Whether similarities are normalized by the classes as a cohort.
+      If so, the runner-up is not measured.
 
   Returns:
     The curve as JSON values by name; `None` if fewer than 3 classes have two
-    images, or the embeddings tell none of them apart. A threshold is null where
-    no stranger's similarity is high enough to set it.
+    images, or the embeddings tell none of them apart. `fpir` has the rates, and
+    each of `by_images` has tables `[sizes, rates]` of thresholds and of the
+    ends of their intervals. A threshold is null if no stranger's similarity is
+    high enough to set it.
   """
   by_images = []
   with_runner_up: list[_RunnerUp] = []
@@ -149,7 +152,7 @@ def measure(
 def _measure_rows(
   measured: identification.Identification, sizes: Sequence[int]
 ) -> dict[int, list[_Point]]:
-  """Points at all rates by size, up to the last size that has any."""
+  """Points at all of `RATES` by size, up to the last size that has any."""
   rows = {}
   for size in sizes:
     row = [_measure_point(measured, rate, size) for rate in RATES]
@@ -164,7 +167,7 @@ def _describe(
   images: int,
   rows: Mapping[int, Sequence[_Point]],
 ) -> dict[str, Any]:
-  """Part of a curve, by the points of each size of gallery."""
+  """Part of a curve, for one number of images: tables by size and rate."""
   part: dict[str, Any] = {
     "images": images,
     "num_classes": measured.num_classes,
@@ -179,7 +182,11 @@ def _describe(
 def _measure_runner_up(
   measured: identification.Identification, images: int
 ) -> _RunnerUp:
-  """Gains of the score with the runner-up by size, and its curve."""
+  """Gains of the score with the runner-up by size, and its curve.
+
+  A gain is a share of enrolled people's probes. The intervals are those of the
+  similarity alone at the same rates.
+  """
   gains = {}
   rows = {}
   for size, found in runner_up.measure(measured, RATES).items():
@@ -195,7 +202,10 @@ def _measure_runner_up(
 
 
 def _keep_gains(found: Sequence[_RunnerUp]) -> list[dict[str, Any]]:
-  """The curves, at sizes that all have and where the runner-up finds more."""
+  """The curves, at sizes that all have and where the runner-up finds more.
+
+  Gains are summed over the numbers of images; empty if no size is left.
+  """
   parts: list[dict[str, Any]] = []
   if not found:
     return parts
@@ -230,7 +240,7 @@ def _measure_point(
 
 
 def _round_up(threshold: float) -> float:
-  """Rounds so that the share of accepted probes does not rise."""
+  """Rounds up to six decimals: the share of accepted probes cannot rise."""
   return math.ceil(threshold * 1e6) / 1e6
 
 
@@ -245,16 +255,20 @@ def find(
   """Finds the threshold for a gallery, between the points of a curve.
 
   Args:
-    curve: See `measure`.
-    rate: The FPIR that is wanted, the mean over galleries.
+    curve: The result of `measure`, or the same from a model's card.
+    rate: The FPIR that is wanted, the mean over galleries; within the rates of
+      the curve.
     size: Identities of the gallery.
     images: Images of an identity, the mean. Beyond those of the curve,
-      thresholds for their mean go on linearly in 1 / images. Where the nearest
-      image counts, the gallery is taken for a larger one of identities with
-      fewer images: no stranger is rejected by that who would be accepted by its
-      images.
+      thresholds for their mean are extrapolated linearly in 1 / images. If the
+      nearest image counts, the gallery is taken for a larger one of identities
+      with fewer images: no stranger is rejected by that who would be accepted
+      by its images.
     certainty: Probability, over held-out classes, that the mean is at most
       `rate`, from 0.5; `None` for an estimate of it.
+
+  Returns:
+    The threshold, and the rate that it keeps by the held-out classes.
 
   Raises:
     errors.FieldError: If the rate is out of range, or so small for such a
@@ -295,7 +309,10 @@ def find(
 def _choose_score(
   curve: Mapping[str, Any], size: int, images: float
 ) -> tuple[Mapping[str, Any], float]:
-  """The curve for a gallery, and the weight of the runner-up there."""
+  """The curve for a gallery, and the weight of the runner-up there.
+
+  The runner-up counts only at sizes at which it was measured.
+  """
   other = curve.get("runner_up")
   if other is None or _compared(curve, images) != identification.MEAN:
     return curve, 0.0
@@ -309,7 +326,7 @@ def _compared(curve: Mapping[str, Any], images: float) -> str:
   """Whether a gallery is compared by the mean or by the nearest image."""
   depths = [part["images"] for part in curve["by_images"]]
   if len(depths) == 1 and images > depths[0]:
-    # Nothing is known of a mean.
+    # The curve has no means of several images.
     return identification.NEAREST
   return curve.get("compared", identification.NEAREST)
 
@@ -323,7 +340,7 @@ def _find_certain(
 ) -> float:
   """The largest rate whose upper bound is at most `rate`; NaN for none.
 
-  The bound is one-sided, of as many independent probes as the interval of the
+  The bound is one-sided, for as many independent probes as the interval of the
   curve stands for.
   """
   confidence = curve.get("confidence", rates_lib.CONFIDENCE)
@@ -348,7 +365,10 @@ def _find_certain(
 
 
 def _find_probes(rate: float, high: float, level: float) -> float:
-  """Finds the number of probes whose upper bound of a rate is `high`."""
+  """Finds the number of probes whose upper bound of a rate is `high`.
+
+  `level` is the probability of that bound; the number need not be whole.
+  """
 
   def miss(log_probes: float) -> float:
     probes = math.exp(log_probes)
@@ -363,7 +383,11 @@ def _interpolate(
   size: float,
   images: float,
 ) -> tuple[float, float, float]:
-  """Threshold and interval; NaN where one of the neighbours has none."""
+  """Threshold and interval; NaN where one of the neighbours has none.
+
+  Sizes and rates are interpolated on their logarithms. So are images, or their
+  reciprocals if means are compared.
+  """
   order = np.argsort(curve["fpir"])
   rates = np.array(curve["fpir"])[order]
   by_images = curve["by_images"]

@@ -3,7 +3,7 @@
 A model that is right for most people may fail for a few: Grother et al., "Face
 Recognition Vendor Test Part 3: Demographic Effects", NISTIR 8280, 2019. One
 threshold, set on all images, holds for all groups. Strangers, galleries and
-pairs are of the same group, where mistakes are most likely.
+pairs come from the same group, where mistakes are most likely.
 """
 
 from collections.abc import Mapping
@@ -68,11 +68,17 @@ def evaluate(
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding.
     names: `[n]` group of each embedding's class; "" for none.
-    threshold: Smallest cosine similarity at which a pair is accepted.
-    training_shares: Share of each group among the training users.
+    threshold: Smallest cosine similarity at which a pair is accepted, such as
+      that of all images for `FALSE_ACCEPT_RATE`.
+    training_shares: Share of each group among the training users, in [0, 1];
+      `None` if not known.
 
   Returns:
-    The groups, and notes on them.
+    The groups, by name, and notes on them: which groups were left out, and that
+    the training shares are not private.
+
+  Raises:
+    errors.FieldError: If fewer than 3 classes of all have two images.
   """
   gallery_threshold = identification.Identification(
     embeddings, labels

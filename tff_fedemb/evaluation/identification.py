@@ -58,7 +58,13 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True)
 class DetPoint:
-  """A threshold and the rates there, of a gallery of one size."""
+  """A threshold and the rates there, for galleries of one size.
+
+  Attributes:
+    threshold: Smallest cosine similarity that is accepted.
+    fpir: Share of strangers' probes that are accepted.
+    fnir: Share of enrolled people's probes that are not found, at rank 1.
+  """
 
   threshold: float
   fpir: rates_lib.Rate
@@ -101,11 +107,12 @@ class Identification:
       images_of_identity: Images that each identity is enrolled with; classes
         need one more to be used.
       compared: `NEAREST` or `MEAN`, whose similarity is that of an identity.
-      normalized: Whether similarities are less by a probe's with a cohort: all
-        classes but that of the probe and that which it is compared with.
+      normalized: Whether a probe's similarity with a cohort is subtracted. The
+        cohort is all classes but that of the probe and the one compared.
 
     Raises:
-      errors.FieldError: If fewer than 3 classes have enough images.
+      errors.FieldError: If fewer than 3 classes have enough images, or a label
+        is missing.
     """
     labels = arrays.to_array("labels", labels)
     arrays.check_complete("labels", labels)
@@ -138,13 +145,15 @@ class Identification:
 
   @property
   def largest_size(self) -> int:
-    """Identities of the largest gallery whose rate is measured."""
+    """Identities of the largest gallery whose FPIR is measured, not bounded."""
     return self.num_classes - 2
 
   def blocks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Yields rows, similarities with identities, and with their own.
+    """Compares the images block by block, at bounded memory.
 
-    The similarity of an image with its own identity is -inf among the former.
+    Yields:
+      Rows of the images as a slice; float64 `[rows, num_classes]` similarities
+      with all identities, -inf with their own; and `[rows]` with their own.
     """
     count, depth, dim = self._templates.shape
     flat = self._templates.reshape(count * depth, dim).T
@@ -237,8 +246,11 @@ class Identification:
     from the lower bound's low end to the upper bound's high end.
 
     Args:
-      threshold: Cosine similarity from which on a probe is accepted.
+      threshold: Smallest cosine similarity at which a probe is accepted.
       size: Identities of the gallery, at least 1.
+
+    Returns:
+      The rate, with its interval of confidence `rates.CONFIDENCE`.
     """
     measured = min(size, self.largest_size)
     less = _accepted(self.num_classes - 2, measured)
@@ -259,7 +271,7 @@ class Identification:
     """Counts the identities that each probe of a stranger is accepted as.
 
     Args:
-      threshold: Cosine similarity from which on a probe is accepted.
+      threshold: Smallest cosine similarity at which a probe is accepted.
       rates: Probability to be accepted by number of such identities.
 
     Returns:
@@ -280,7 +292,7 @@ class Identification:
       return counts, np.bincount(
         events["identity"], of_events, minlength=self.num_classes
       )
-    # Some similarities from here on were not kept.
+    # Not all similarities below this threshold were kept: compares again.
     counts = np.zeros(len(self.classes), np.int64)
     changes = np.zeros(self.num_classes)
     for rows, best, _ in self.blocks():
@@ -329,6 +341,9 @@ class Identification:
 
     Args:
       size: Identities of the gallery, N, at most `largest_size`.
+
+    Returns:
+      At most 25 points, evenly spread on the logarithm of FPIR.
     """
     rates = self._rates(size)
     wanted = np.geomspace(rates[0], rates[-1], _NUM_DET_POINTS)
@@ -364,7 +379,7 @@ class Identification:
     without = rest * count / (count - 1)
     deviations = without - without.mean()
     variance = (count - 1) / count * np.sum(deviations**2)
-    # Sums are exact but for rounding.
+    # Removes rounding errors, so that 0 and 1 are recognised.
     value = min(max(round(value, 12), 0.0), 1.0)
     # Uses the interval for as many independent probes as there are classes.
     probes = count
@@ -381,12 +396,15 @@ class Identification:
 
 
 def numbers_of_images(labels: np.ndarray, wanted: Sequence[int]) -> list[int]:
-  """Numbers of images to enroll for which most classes have enough images.
+  """Chooses numbers of images to enroll for which most classes have enough.
 
   Args:
     labels: `[n]` class of each image.
-    wanted: Candidate numbers. Those are returned that leave an image to find in
-      at least 3 classes and in four fifths of the classes with two images.
+    wanted: Candidate numbers.
+
+  Returns:
+    Those candidates that leave an image to find in at least 3 classes and in
+    four fifths of the classes with two images.
   """
   _, counts = np.unique(labels, return_counts=True)
   least = max(3, 0.8 * np.sum(counts > 1))

@@ -1,8 +1,8 @@
 """Counts all pairs of embeddings by similarity, exactly, in little memory.
 
 Similarities are cosines in double precision, rounded to a grid of 2^-40. A
-first pass over blocks of pairs counts them in a histogram, a second pass looks
-inside only those bins of the histogram that hold a wanted threshold and counts
+first pass over blocks of pairs counts them in a histogram. A second pass looks
+only inside those bins of the histogram that hold a wanted threshold, and counts
 every grid value there. Memory does not grow with the number of pairs.
 """
 
@@ -36,7 +36,7 @@ def normalize(embeddings: np.ndarray) -> np.ndarray:
     embeddings: `[..., dim]` finite numbers, of any length.
 
   Returns:
-    The same shape in float64; vectors of zeros stay zeros.
+    A new array of the same shape in float64; vectors of zeros stay zeros.
   """
   embeddings = embeddings.astype(np.float64)
   # The squares of large components would overflow, those of tiny ones vanish.
@@ -64,22 +64,25 @@ class Images:
 
   @property
   def num_positives(self) -> int:
-    """Pairs of two images of one class."""
+    """Number of pairs i < j of two images of one class."""
     return int(np.sum(self.sizes * (self.sizes - 1) // 2))
 
   @property
   def num_negatives(self) -> int:
-    """Pairs of two images of two classes."""
+    """Number of pairs i < j of two images of two classes."""
     num_images = len(self.classes)
     return num_images * (num_images - 1) // 2 - self.num_positives
 
   def blocks(self) -> Iterator[_Block]:
-    """Yields rows, columns, grid similarities, negatives and positives.
+    """Computes the similarities of all pairs, block by block.
 
-    Similarities are in steps of the grid; the next block overwrites their
-    memory. The last two are boolean masks of the block, or None and None if
-    all its pairs are negative. All pairs i < j occur exactly once, in
-    the same blocks on every call.
+    All pairs i < j occur exactly once, in the same blocks on every call.
+
+    Yields:
+      Rows and columns, as slices of the images; similarities `[rows, columns]`
+      in steps of the grid, whose memory the next block overwrites; and boolean
+      masks of the negative and of the positive pairs, or None and None if all
+      pairs of the block are negative.
     """
     num_pairs = self.num_positives + self.num_negatives
     with progress_lib.create_bar(
@@ -124,10 +127,12 @@ class Images:
 class Steps:
   """Accepted pairs as the threshold falls from one step to the next.
 
+  All figures below are exact if each different similarity is a step.
+
   Attributes:
-    levels: Similarity of each step in steps of the grid, descending.
-    accepted_negatives: Negative pairs at or above the step.
-    accepted_positives: Positive pairs at or above the step.
+    levels: Similarity of each step in steps of the grid, descending, `[n]`.
+    accepted_negatives: Negative pairs at or above the step, `[n]`.
+    accepted_positives: Positive pairs at or above the step, `[n]`.
   """
 
   levels: np.ndarray
@@ -142,7 +147,11 @@ class Steps:
 
     Args:
       levels: Similarities in steps of the grid, in any order, `[n]`.
-      negatives, positives: Numbers of pairs at each level, `[n]`.
+      negatives: Number of negative pairs at each level, `[n]`.
+      positives: Number of positive pairs at each level, `[n]`.
+
+    Returns:
+      The same pairs, summed up from the highest level down.
     """
     order = np.argsort(-levels)
     accepted_negatives = np.cumsum(negatives[order])
@@ -154,29 +163,52 @@ class Steps:
 
     Args:
       false_accept_rate: The rate or rates; negative ones allow no pair.
+
+    Returns:
+      Number of steps from the highest down, in [0, n], of the shape of the
+      rates.
     """
     rates = self.accepted_negatives / self.accepted_negatives[-1]
     return np.searchsorted(rates, false_accept_rate, side="right")
 
   def num_accepted_positives(self, false_accept_rate: float) -> int:
-    """Returns how many positive pairs are accepted within the rate."""
+    """Returns how many positive pairs are accepted within the rate.
+
+    Args:
+      false_accept_rate: Largest share of negative pairs to accept.
+    """
     steps = int(self.num_within(false_accept_rate))
     return int(self.accepted_positives[steps - 1]) if steps else 0
 
   def recall(self, false_accept_rate: float) -> float:
-    """Returns the share of positive pairs accepted within the rate."""
+    """Returns the share of positive pairs accepted within the rate, in [0, 1].
+
+    Args:
+      false_accept_rate: Largest share of negative pairs to accept.
+    """
     accepted = self.num_accepted_positives(false_accept_rate)
     return float(accepted / self.accepted_positives[-1])
 
   def threshold(self, false_accept_rate: float) -> float:
-    """Returns the smallest threshold: just above the next negative pair."""
+    """Returns the smallest threshold: just above the next negative pair.
+
+    Args:
+      false_accept_rate: Largest share of negative pairs to accept.
+
+    Returns:
+      A cosine similarity on the grid; -1 if all pairs are accepted, and above 1
+      if even identical embeddings may not be.
+    """
     step = int(self.num_within(false_accept_rate))
     if step == len(self.levels):
       return -1.0
     return float((self.levels[step] + 1) * GRID_STEP)
 
   def crossing(self) -> int:
-    """Returns the first step with no fewer false accepts than false rejects."""
+    """Returns the first step with no fewer false accepts than false rejects.
+
+    Both are shares: of the negative and of the positive pairs.
+    """
     return int(np.argmax(self._excess() >= 0))
 
   def _excess(self) -> np.ndarray:
@@ -186,7 +218,10 @@ class Steps:
     return negatives / negatives[-1] + positives / positives[-1] - 1
 
   def equal_error_rate(self) -> float:
-    """Returns where both rates are the same, on the line between two steps."""
+    """Returns where both error rates are equal, on the line between steps.
+
+    The result is in [0, 1]; 0 means that a threshold separates all pairs.
+    """
     step = self.crossing()
     # Before the first step, nothing is accepted.
     excess = np.append(-1.0, self._excess())
@@ -197,7 +232,11 @@ class Steps:
     return float(low + (high - low) * below / (below - above))
 
   def auc(self) -> float:
-    """Returns the area under the ROC curve, in [0, 1]; a tie counts half."""
+    """Returns the area under the ROC curve, in [0, 1]; a tie counts half.
+
+    It is the probability that a random positive pair is more similar than a
+    random negative one.
+    """
     negatives = np.diff(self.accepted_negatives, prepend=0)
     positives = np.diff(self.accepted_positives, prepend=0)
     below = self.accepted_negatives[-1] - self.accepted_negatives
@@ -241,6 +280,10 @@ def count_pairs(
     image_rates: Rates at which accepts are counted for each image, at the first
       bin edge of the histogram above the threshold.
     with_crossing: Whether the equal error rate must be exact.
+
+  Returns:
+    The counts. Where nothing was asked for, the pairs of a bin count as ties,
+    if bins with both kinds hold more than 2^23 pairs.
   """
   bins = _Bins.spanning(images.embeddings)
   counts = _first_pass(images, bins)
@@ -278,7 +321,12 @@ def count_pairs(
 
 @dataclasses.dataclass(frozen=True)
 class _Bins:
-  """Equal bins for the grid similarities; the outermost two are open."""
+  """Equal bins for the grid similarities; the outermost two are open.
+
+  Attributes:
+    lowest: Lower edge of the first bin, in steps of the grid.
+    width: Width of a bin in steps of the grid, a power of two.
+  """
 
   lowest: float
   width: float
@@ -303,7 +351,7 @@ class _Bins:
     levels: np.ndarray,
     out: np.ndarray | None = None,
   ) -> np.ndarray:
-    """Returns the bin of each level, in the memory of `out` if it is given."""
+    """Returns the bin of each level, int64, in the memory of `out` if given."""
     position = np.multiply(levels, 1.0 / self.width, out=out)
     position -= self.lowest / self.width
     np.clip(position, 0, _NUM_BINS - 1, out=position)

@@ -15,14 +15,20 @@ CONFIDENCE = 0.95
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-  """A rate, and the ends of its interval; all in [0, 1]."""
+  """A rate, and the ends of its interval; all in [0, 1].
+
+  Attributes:
+    value: The estimate.
+    low: Lower end of the interval, of confidence `CONFIDENCE`.
+    high: Upper end of the interval.
+  """
 
   value: float
   low: float
   high: float
 
   def complement(self) -> "Rate":
-    """Returns the rate of the opposite outcome."""
+    """Returns the rate of the opposite outcome, 1 - rate, with its interval."""
     return Rate(1 - self.value, 1 - self.high, 1 - self.low)
 
 
@@ -30,9 +36,13 @@ def bound_rate(rate: float, probes: float, level: float) -> float:
   """Returns Clopper and Pearson's upper bound of a rate.
 
   Args:
-    rate: Share of probes, below 1.
-    probes: Number of independent probes that would have its variance.
-    level: Probability that the true rate is at most the bound.
+    rate: Share of probes, in [0, 1).
+    probes: Number of independent probes that would have its variance; it need
+      not be whole.
+    level: Probability that the true rate is at most the bound, in (0, 1).
+
+  Returns:
+    The one-sided bound, in (0, 1].
   """
   hits = rate * probes
   return float(stats.beta.ppf(level, hits + 1, probes - hits))
@@ -67,5 +77,8 @@ def count_below(
     values: Values in descending order, `[n]`.
     threshold: The threshold.
     side: "left" to leave out values at the threshold, "right" to count them.
+
+  Returns:
+    The number of values, in [0, n].
   """
   return int(np.searchsorted(values[::-1], threshold, side=side))

@@ -1,4 +1,8 @@
-"""Identification figures for galleries of different sizes."""
+"""Identification figures for galleries of different sizes.
+
+They answer how many people a model tells apart: `identification` has the
+definitions of the rates, `plots.identification_plots` draws these figures.
+"""
 
 from collections.abc import Sequence
 import dataclasses
@@ -66,7 +70,8 @@ def evaluate(
     labels: `[n]` class of each embedding.
 
   Returns:
-    Figures for each of these numbers for which most classes have enough images.
+    Figures for each of these numbers for which most classes have enough images;
+    none at all if fewer than 3 classes have two images.
   """
   found = []
   for images in identification.numbers_of_images(labels, _IMAGES):
@@ -79,7 +84,11 @@ def _measure(
   labels: np.ndarray,
   images: int,
 ) -> Recognition:
-  """Measures galleries with `images` images of each identity."""
+  """Measures galleries with `images` images of each identity.
+
+  Sizes are up to eight, evenly spread on a logarithm from 2 to all but two of
+  the classes.
+  """
   measured = identification.Identification(
     embeddings,
     labels,
@@ -120,6 +129,11 @@ def to_json(found: Sequence[Recognition]) -> list[dict[str, Any]]:
 
   Args:
     found: The result of `evaluate`.
+
+  Returns:
+    An object for each number of images: the attributes of `Recognition` by
+      name,
+    and `rule`, a sentence. A rate is an object of `value`, `low` and `high`.
   """
   rule = (
     "every class was a stranger to all galleries of others, and was enrolled"

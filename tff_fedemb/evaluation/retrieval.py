@@ -69,26 +69,36 @@ def evaluate(
 
 
 def format_metric(value: float | None) -> str:
-  """Returns a metric as text.
+  """Returns a metric as text with four decimals.
 
   Args:
-    value: The metric; `None`, where the images have none, is "none".
+    value: The metric; `None` if the images have none.
+
+  Returns:
+    For example "0.1234"; "none" for `None`.
   """
   return "none" if value is None else f"{value:.4f}"
 
 
 def nmi(classes: np.ndarray, clusters: np.ndarray) -> float:
-  """Computes the mutual information over the mean of both entropies, in [0, 1].
+  """Computes the mutual information over the mean of both entropies.
 
   Args:
     classes: True class of each image, `[n]`.
     clusters: Cluster of each image, `[n]`.
+
+  Returns:
+    Normalised mutual information in [0, 1]; 1 if clusters and classes agree up
+    to their names.
   """
   return float(sklearn_metrics.normalized_mutual_info_score(classes, clusters))
 
 
 def _d_prime(images: pairs.Images) -> float | None:
-  """See `evaluate`; sums over pairs follow from sums over images."""
+  """See `evaluate`; None if the similarities do not vary.
+
+  Sums over pairs follow from sums over images, so no pair is visited.
+  """
   everything = _sum_pairs(images.embeddings)
   ends = np.cumsum(images.sizes)[:-1]
   by_class = np.split(images.embeddings, ends)
@@ -109,7 +119,14 @@ def _d_prime(images: pairs.Images) -> float | None:
 
 
 def _sum_pairs(some: np.ndarray) -> np.ndarray:
-  """Sums of the similarities of all pairs i < j, and of their squares."""
+  """Sums of the similarities of all pairs i < j, and of their squares.
+
+  Args:
+    some: Embeddings `[n, dim]`, of length 1 or 0.
+
+  Returns:
+    Both sums, `[2]`.
+  """
   lengths = np.sum(some**2, axis=1)
   # Both products have the same sum of squares.
   products = some.T @ some if len(some) > some.shape[1] else some @ some.T
@@ -120,7 +137,10 @@ def _sum_pairs(some: np.ndarray) -> np.ndarray:
 
 
 def _rank(images: pairs.Images) -> dict[str, float]:
-  """The metrics of the nearest images, means over those that have others."""
+  """The metrics of the nearest images, means over those that have others.
+
+  Compares each such image with all images, in blocks of bounded memory.
+  """
   embeddings = images.embeddings
   classes = images.classes
   others = images.sizes[classes] - 1
@@ -165,7 +185,10 @@ def _rank(images: pairs.Images) -> dict[str, float]:
 
 
 def _cluster(images: pairs.Images) -> np.ndarray:
-  """Clusters images by k-means, as many clusters as classes; one for each."""
+  """Clusters images by k-means into as many clusters as classes.
+
+  Returns the cluster of each image, `[n]`, the same in every call.
+  """
   points = images.embeddings.astype(np.float32)
   kmeans = faiss.Kmeans(
     points.shape[1],

@@ -2,9 +2,9 @@
 
 A probe that is similar to many people is similar to some of a gallery, too. Its
 score is its similarity with the most similar identity less a share of its
-similarity with the next one. The gallery is its own cohort then, so the score
-needs no other people, unlike `cohorts`. It does not change which identity is
-most similar. In galleries of some fifty identities and more it finds more
+similarity with the next one. The gallery then serves as the cohort, so the
+score needs no other people, unlike `cohorts`. It does not change which identity
+is most similar. In galleries of some fifty identities and more it finds more
 enrolled people at the same rate of accepted strangers.
 
 Rates are means over random galleries of the held-out classes, whose other
@@ -39,6 +39,7 @@ class Thresholds:
       are accepted; `None` if accepting the highest one is too much.
     gain: Share of the enrolled people's probes that this score finds beyond
       those that the similarity alone finds at the same rates; mean over rates.
+      Negative if it finds fewer.
   """
 
   thresholds: list[float | None]
@@ -55,7 +56,8 @@ def measure(
     rates: Shares of strangers' probes to accept, each in (0, 1).
 
   Returns:
-    Thresholds by size of gallery, ascending; none if there are few classes.
+    Thresholds by size of gallery, ascending, for sizes of 50 up to 70 % of the
+    classes, at most 1,000; none if there are fewer than 72 classes.
   """
   largest = min(int(_LARGEST_SHARE * measured.num_classes), _SIZES[-1])
   galleries = {}
@@ -70,7 +72,11 @@ def measure(
 
 
 class _Galleries:
-  """Scores of probes in random galleries of one size."""
+  """Scores of probes in 50 random galleries of one size.
+
+  Attributes are lists with an array for each block and gallery: score and
+  weight of strangers `[2, p]`; score, similarity and weight of mates `[3, p]`.
+  """
 
   def __init__(self, measured: identification.Identification, size: int):
     """Draws galleries, and probes if there are many.
@@ -93,7 +99,13 @@ class _Galleries:
     self._mates: list[np.ndarray] = []
 
   def add(self, rows: slice, best: np.ndarray, mates: np.ndarray) -> None:
-    """Adds scores of some rows, as in `Identification.blocks`."""
+    """Adds scores of some rows, as from `Identification.blocks`.
+
+    Args:
+      rows: Rows of the probes.
+      best: Similarities with all identities, `[rows, num_classes]`.
+      mates: Similarities with their own identity, `[rows]`.
+    """
     measured = self._measured
     chosen = np.flatnonzero(self._is_probe[rows])
     best, mates, chosen = best[chosen], mates[chosen], chosen + rows.start
@@ -111,10 +123,13 @@ class _Galleries:
       self._mates.append(of_mates[:, is_mate])
 
   def measure(self, rates: Sequence[float]) -> Thresholds:
-    """Returns the thresholds and their gain.
+    """Returns the thresholds and their gain, once all rows were added.
 
     Args:
       rates: Shares of strangers' probes to accept.
+
+    Returns:
+      A threshold for each rate, and the gain.
     """
     strangers = np.concatenate(self._strangers, axis=1)
     mates = np.concatenate(self._mates, axis=1)
@@ -133,7 +148,10 @@ class _Galleries:
 
 
 def _two_highest(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """The highest value of each row and the next one; lowers the highest."""
+  """Returns the highest value of each row and the next one, `[rows]` each.
+
+  Overwrites the highest value of each row in place.
+  """
   highest = np.arange(len(values)), values.argmax(axis=1)
   first = values[highest]
   values[highest] = -np.inf

@@ -12,7 +12,13 @@ from tff_fedemb.evaluation import pairs
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-  """Two images, by their rows, and the cosine of their embeddings."""
+  """Two images, and how similar their embeddings are.
+
+  Attributes:
+    first: Row of an image.
+    second: Row of the other image.
+    similarity: Cosine of their embeddings, in [-1, 1].
+  """
 
   first: int
   second: int
@@ -23,7 +29,7 @@ class Similarities:
   """Cosine similarities of all pairs of some images, held in memory."""
 
   def __init__(self, embeddings: np.ndarray, labels: np.ndarray):
-    """Computes them.
+    """Computes all similarities.
 
     Args:
       embeddings: `[n, dim]` finite numbers, of any length; n at least 2. The
@@ -42,12 +48,12 @@ class Similarities:
 
   @property
   def same(self) -> np.ndarray:
-    """Similarities of the pairs of one class, float32 `[p]`."""
+    """Similarities of the pairs i < j of one class, float32 `[p]`."""
     return self._cosines[self._same]
 
   @property
   def different(self) -> np.ndarray:
-    """Similarities of the pairs of two classes, float32 `[m]`."""
+    """Similarities of the pairs i < j of two classes, float32 `[m]`."""
     return self._cosines[self._different]
 
   def nearest(self, row: int, count: int) -> list[Pair]:
@@ -56,6 +62,9 @@ class Similarities:
     Args:
       row: Row of the image, which is left out.
       count: Largest number of images.
+
+    Returns:
+      Pairs whose first image is `row`.
     """
     cosines = self._cosines[row]
     order = np.argsort(-cosines, kind="stable")
@@ -66,9 +75,10 @@ class Similarities:
     return pairs
 
   def is_nearest_right(self) -> np.ndarray:
-    """Whether the nearest image is of the same class, bool `[n]`.
+    """Whether the nearest image is of the same class.
 
-    `n` counts the images whose class has at least one more.
+    Returns:
+      bool `[m]`, in order, for the m images whose class has at least one more.
     """
     _, inverse, counts = np.unique(
       self._labels, return_inverse=True, return_counts=True
@@ -81,6 +91,9 @@ class Similarities:
 
     Args:
       count: Largest number of pairs; each image is in at most one.
+
+    Returns:
+      Pairs, the most similar first; taken greedily.
     """
     return self._greedy(self._different, self._cosines, count)
 
@@ -89,6 +102,9 @@ class Similarities:
 
     Args:
       count: Largest number of pairs; each image is in at most one.
+
+    Returns:
+      Pairs, the least similar first; taken greedily.
     """
     return self._greedy(self._same, -self._cosines, count)
 
@@ -98,7 +114,11 @@ class Similarities:
     scores: np.ndarray,
     count: int,
   ) -> list[Pair]:
-    """Takes wanted pairs by their scores, the highest first."""
+    """Takes pairs by their scores, the highest first, each image once.
+
+    `wanted` is a mask `[n, n]` of the pairs to choose from, `scores` is `[n,
+    n]`.
+    """
     scores = np.where(wanted, scores, -np.inf)
     pairs: list[Pair] = []
     while len(pairs) < count:

@@ -205,7 +205,7 @@ class Comparison:
 
     Args:
       embeddings, labels, with_metrics: See `evaluate_pairs`.
-      false_accept_rates: All that a result may be asked for.
+      false_accept_rates: All that a result may be asked for, each in (0, 1).
 
     Raises:
       errors.FieldError: As `evaluate_pairs`.
