@@ -156,7 +156,14 @@ class Batches:
     return _shuffle(self.num_examples, _fold_in(self._seed, epoch))
 
   def order_before_epochs(self, step: tf.Tensor) -> tf.Tensor:
-    """The order `[n]` of the examples at a step before epoch 0."""
+    """Draws the order of the examples at a step before epoch 0.
+
+    Args:
+      step: The step, from 0; there must be examples.
+
+    Returns:
+      Rows of the examples, int32 `[n]`, the same for all steps of an epoch.
+    """
     return self.order(-1 - step // self.steps_per_epoch)
 
   def places(self, epoch: int | tf.Tensor) -> tf.Tensor:
@@ -198,7 +205,14 @@ class Batches:
     return order[start : start + self._config.batch_size]
 
   def labels(self, rows: tf.Tensor) -> tf.Tensor:
-    """Labels `[b]` of examples by their rows `[b]`."""
+    """Looks up labels of examples.
+
+    Args:
+      rows: Rows of the examples, `[b]`.
+
+    Returns:
+      Labels `[b]`.
+    """
     return tf.gather(self._examples.labels, rows)
 
   def batch(
@@ -273,9 +287,9 @@ class _Client:
 
   @_convert_loops
   def imprint(self, rows: tf.Tensor) -> tf.Tensor:
-    """Returns head rows `[K, dim]`: each class's mean direction in some batches.
+    """Returns head rows: each class's mean direction in some batches.
 
-    Rows of classes that are in none of these batches are kept.
+    Rows `[K, dim]` of classes that are in none of these batches are kept.
     """
     has_any = self.batches.num_examples > 0
     num_steps = tf.where(has_any, self.config.head_imprint_steps, 0)

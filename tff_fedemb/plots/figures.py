@@ -33,7 +33,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#666666"
 # Label of an axis of numbers of users.
 USERS = "users in the population, N"
-# Colours and line styles tell so many curves apart.
+# Largest number of curves that colours and line styles tell apart.
 MAX_CURVES = 6
 _FEW_POINTS = 25
 # Labels with fewer letters fit beside each other in two columns.
@@ -50,8 +50,8 @@ class Measurement:
     values: `[n]` accuracies or recalls in [0, 1], one for each seed, n at
       least 1.
     epsilon: Epsilon of each run; infinity without noise.
-    extrapolated: Epsilon for other cohort factors, or for other numbers of
-      users; the picture says which of the two.
+    extrapolated: Epsilon by cohort factor, or by number of users; the function
+      that draws it says which of the two.
     num_users: Number of users of the runs; 0 if it is not shown.
   """
 
@@ -62,12 +62,12 @@ class Measurement:
 
   @property
   def mean(self) -> float:
-    """Mean over seeds."""
+    """Mean over seeds, in [0, 1]."""
     return statistics.fmean(self.values)
 
   @property
   def stdev(self) -> float:
-    """Standard deviation over seeds; 0 for a single one."""
+    """Standard deviation (n - 1) over seeds; 0 for a single one."""
     return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
 
 
@@ -75,7 +75,15 @@ def count_seeds(
   measurements: Iterable[Measurement],
   repetition: str = "seed",
 ) -> str:
-  """Returns how many values there are, for example '1 seed' or '3-5 seeds'."""
+  """Returns how many values there are, for example '1 seed' or '3-5 seeds'.
+
+  Args:
+    measurements: At least one.
+    repetition: Noun for a value; its plural ends in s.
+
+  Returns:
+    The smallest and the largest number, once if they are equal, and the noun.
+  """
   counts = {len(measured.values) for measured in measurements}
   least, most = min(counts), max(counts)
   number = f"{least}" if least == most else f"{least}-{most}"
@@ -84,7 +92,15 @@ def count_seeds(
 
 
 def check_count(name: str, count: int) -> None:
-  """Raises `errors.FieldError` if there are no or too many lines to draw."""
+  """Checks that curves can be told apart by their colours and styles.
+
+  Args:
+    name: Name in the error, of what is drawn.
+    count: Number of curves.
+
+  Raises:
+    errors.FieldError: If it is not in [1, `MAX_CURVES`].
+  """
   if not 1 <= count <= MAX_CURVES:
     raise errors.FieldError(name, f"be 1 to {MAX_CURVES}", count)
 
@@ -93,10 +109,13 @@ def style_of(index: int, num_points: int = 1, **changes: Any) -> dict[str, Any]:
   """Returns the style of the curve of an index.
 
   Args:
-    index: Index of the curve, from 0.
-    num_points: Number of its points; the markers of many points would overlap
-      and are left out.
-    **changes: Properties in place of those of the style.
+    index: Index of the curve, from 0; styles repeat after `MAX_CURVES`.
+    num_points: Number of its points. Above 25, markers would overlap and are
+      left out.
+    **changes: Properties that replace those of the style.
+
+  Returns:
+    Keyword arguments of `Axes.plot`: colour, line style and marker.
   """
   index %= MAX_CURVES
   style = {
@@ -117,15 +136,19 @@ def create_figure(
   letters: int = 88,
   **options: Any,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:
-  """Returns a figure and an array of its panels, of the given shape.
+  """Creates a figure with a grid of panels.
 
   Args:
     width: Width of the figure in inches.
     height: Height of the figure in inches.
     shape: Rows and columns of panels.
-    statement: Text below the panels.
+    statement: Text below the panels, which is wrapped; dollar signs stay as
+      they are.
     letters: Maximum number of letters in a line of this text.
     **options: Options of `Figure.subplots`.
+
+  Returns:
+    The figure, and its axes as an array `[rows, columns]`.
   """
   layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
   figure = mpl_figure.Figure(figsize=(width, height), layout=layout)
@@ -140,13 +163,25 @@ def create_figure(
 
 
 def write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
-  """Writes a figure as PNG."""
+  """Writes a figure as PNG of 150 dots per inch; equal data give equal bytes.
+
+  Args:
+    figure: The figure.
+    path: PNG file to write, in a directory that exists.
+  """
   # Without the version of Matplotlib, the file depends on the data alone.
   figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
 
 
 def to_svg(figure: mpl_figure.Figure) -> str:
-  """Returns a figure as SVG, which has letters as shapes and needs no font."""
+  """Returns a figure as SVG, with letters as shapes, so it needs no font.
+
+  Args:
+    figure: The figure.
+
+  Returns:
+    The text of the SVG file, without date; identifiers do not vary by run.
+  """
   buffer = io.StringIO()
   # A fixed salt keeps identifiers the same from run to run.
   with matplotlib.rc_context({"svg.hashsalt": "tff_fedemb"}):
@@ -167,15 +202,16 @@ def decorate(
 ) -> None:
   """Gives a panel its title, its labels, a grid and a legend.
 
-  The legend is between title and panel, where it hides no line.
+  The legend is between title and panel, where it hides no line. Its height is
+  measured, so call this once all keys are known.
 
   Args:
-    axes: The panel.
+    axes: The panel, of a figure of `create_figure`.
     title: Its title.
     x_label: Label of the horizontal axis.
     y_label: Label of the vertical axis.
     keys: Artists with labels, in the order of the legend.
-    note: Text above the legend.
+    note: Text above the legend; None for none.
   """
   pad = 6.0
   if keys or note:
@@ -204,7 +240,13 @@ def decorate(
 
 
 def set_rounds(axes: mpl_axes.Axes, *, whole: bool = True) -> None:
-  """Makes the horizontal axis one of rounds, or of time from 0 if not whole."""
+  """Makes the horizontal axis one of rounds, or of time.
+
+  Args:
+    axes: The panel, in which everything is drawn.
+    whole: Whether ticks are at whole numbers only. If not, the axis is one of
+      time and begins at 0.
+  """
   locator = ticker.MaxNLocator(
     nbins=7, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1
   )
@@ -216,6 +258,8 @@ def set_rounds(axes: mpl_axes.Axes, *, whole: bool = True) -> None:
 
 def set_shares(axis: _Axis, *, from_zero: bool = False) -> None:
   """Makes an axis one of shares in percent, with room for whole points.
+
+  The limits fit the data and stay within 0 and 1, apart from a margin of 5 %.
 
   Args:
     axis: The `xaxis` or `yaxis` of a panel in which everything is drawn.
@@ -232,25 +276,47 @@ def set_shares(axis: _Axis, *, from_zero: bool = False) -> None:
 
 
 def set_percent(axis: mpl_axis.Axis) -> None:
-  """Labels the shares of an axis in percent, with all their digits."""
+  """Labels the shares of an axis in percent: 0.5 becomes 50%.
+
+  Args:
+    axis: The axis; a label has all digits of its share.
+  """
   axis.set_major_formatter(lambda share, _: f"{100 * share:.10g}%")
 
 
 def set_rates(axes: mpl_axes.Axes) -> None:
-  """Makes a panel one of shares in percent over a logarithmic axis."""
+  """Makes a panel one of shares in percent over a logarithmic axis.
+
+  Args:
+    axes: The panel; the vertical axis shows all of [0, 1].
+  """
   axes.set(xscale="log", ylim=(-0.03, 1.03))
   set_percent(axes.yaxis)
 
 
 def epsilon_label(delta: float | None) -> str:
-  """Returns the label of an axis of epsilons at a delta."""
+  """Returns the label of an axis of epsilons at a delta.
+
+  Args:
+    delta: Delta of all epsilons; None to leave it out.
+
+  Returns:
+    For example "ε (δ = 1e-7)".
+  """
   if delta is None:
     return "ε"
   return f"ε (δ = {delta:.2g})".replace("e-0", "e-")
 
 
 def only_drawable(epsilons: Sequence[float] | np.ndarray) -> np.ndarray:
-  """Returns epsilons with NaN for those that a logarithmic axis cannot show."""
+  """Returns epsilons with NaN for those that a logarithmic axis cannot show.
+
+  Args:
+    epsilons: `[n]`; 0, negative, infinite and NaN values are replaced.
+
+  Returns:
+    float64 `[n]`; Matplotlib leaves a gap at each NaN.
+  """
   values = np.asarray(epsilons, float)
   return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 
@@ -267,10 +333,12 @@ def set_logarithmic(
 
   Args:
     axis: The `xaxis` or `yaxis` of a panel.
-    values: Values to be shown; 0 and infinity are left out.
+    values: Values to be shown; 0 and infinity are left out. Without any, the
+      axis is from 0.1 to 10, before the margin.
     num_ticks: Maximum number of ticks.
-    margin: Factor between the outermost values and the ends [a small one].
-    formatter: Formatter of the numbers [that of epsilons].
+    margin: Factor between the outermost values and the ends; None for a small
+      one that grows with the range.
+    formatter: Formatter of the numbers; None for that of epsilons.
   """
   shown = [value for value in values if 0 < value < math.inf]
   low, high = (min(shown), max(shown)) if shown else (0.1, 10.0)
@@ -287,14 +355,23 @@ def set_logarithmic(
 
 
 def set_users(axes: mpl_axes.Axes, users: Iterable[float]) -> None:
-  """Makes the horizontal axis a logarithmic one of numbers of users."""
+  """Makes the horizontal axis a logarithmic one of numbers of users.
+
+  Args:
+    axes: The panel.
+    users: The numbers to be shown, positive; ticks read such as "10 M".
+  """
   set_logarithmic(
     axes.xaxis, users, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
   )
 
 
 def _choose_locator(low: float, high: float, num_ticks: int) -> ticker.Locator:
-  """The most round numbers for which an axis has room."""
+  """The most round numbers for which an axis has room.
+
+  Tries 1, 2, 5 per decade, then 1, 3, then 1; falls back to evenly spaced ticks
+  if the axis has fewer than three of these.
+  """
   for subs in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
     locator = ticker.LogLocator(subs=subs, numticks=num_ticks)
     ticks = np.asarray(locator.tick_values(low, high))
@@ -304,6 +381,7 @@ def _choose_locator(low: float, high: float, num_ticks: int) -> ticker.Locator:
 
 
 def _format_epsilon(epsilon: float, _=None) -> str:
+  """Formats an epsilon in three digits, as a power of ten if large or tiny."""
   if 1e-3 <= epsilon < 1e5:
     return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:g}"
   return f"{epsilon:.0e}".replace("e+0", "e").replace("e-0", "e-")
@@ -314,7 +392,14 @@ def draw_bars(
   points: Sequence[tuple[float, float, float]],
   **style: Any,
 ) -> None:
-  """Draws points (x, mean, deviation), with bars unless none deviates."""
+  """Draws points with error bars, unless none deviates.
+
+  Args:
+    axes: The panel.
+    points: x, mean and standard deviation of each; nothing is drawn without
+      any.
+    **style: Keyword arguments of `Axes.errorbar`, such as from `style_of`.
+  """
   if not points:
     return
   x, means, deviations = zip(*points, strict=True)
@@ -323,7 +408,12 @@ def draw_bars(
 
 
 def create_key(label: str, **style: Any) -> mpl_lines.Line2D:
-  """Returns the legend entry for lines of a style."""
+  """Returns the legend entry for lines of a style, in no panel.
+
+  Args:
+    label: Text of the entry.
+    **style: Properties of `Line2D`.
+  """
   return mpl_lines.Line2D([], [], label=label, **style)
 
 
@@ -331,7 +421,7 @@ def set_legend(
   figure: mpl_figure.Figure,
   groups: Mapping[str, Sequence[Any]],
 ) -> None:
-  """Draws a legend to the right of the axes.
+  """Draws a legend to the right of the axes, with headings in bold.
 
   Args:
     figure: The figure.

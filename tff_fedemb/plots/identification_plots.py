@@ -1,4 +1,9 @@
-"""Pictures of identification: rates over the gallery's size, and DET curves."""
+"""Pictures of identification: rates over the gallery's size, and DET curves.
+
+A probe is identified if the most similar enrolled person is the right one and
+similar enough. FPIR and FNIR are the false positive and false negative
+identification rates.
+"""
 
 from collections.abc import Sequence
 
@@ -10,6 +15,7 @@ from tff_fedemb.plots import figures
 
 
 def _name(part: recognition.Recognition) -> str:
+  """Says how many images of each person are enrolled, for a legend."""
   images = "images" if part.images > 1 else "image"
   return f"{part.images} {images} each"
 
@@ -21,7 +27,10 @@ def _draw_rates(
   index: int,
   label: str,
 ) -> list:
-  """Draws a line in the band of its intervals; returns its key."""
+  """Draws a line in the band of its intervals; returns its key.
+
+  `places` are the x values `[n]` of the rates; `index` chooses the style.
+  """
   style = figures.style_of(index)
   low = [rate.low for rate in rates]
   high = [rate.high for rate in rates]
@@ -36,9 +45,14 @@ def draw_sizes(
 ) -> None:
   """Draws shares of images found over the size of the gallery.
 
+  Each number of enrolled images has two curves: the nearest person is right;
+  and the nearest is right and accepted, at the threshold that rejects most
+  strangers. Bands are the rates' intervals.
+
   Args:
     axes: The panel.
-    by_images: Results by number of enrolled images, at least one.
+    by_images: Results by number of enrolled images, at least one. The second
+      curve leaves out sizes whose `fnir` is None.
   """
   keys = []
   all_sizes = []
@@ -74,8 +88,8 @@ def draw_det(
   """Draws the detection error trade-off of the largest gallery.
 
   Args:
-    axes: The panel.
-    by_images: As in `draw_sizes`.
+    axes: The panel; both rates are in [0, 1], FPIR on a logarithmic axis.
+    by_images: As in `draw_sizes`, with at least one point of `det`.
   """
   keys = []
   all_rates = []

@@ -3,9 +3,9 @@
 They follow figure 3 of Xu et al. 2023, "Learning to Generate Image Embeddings
 with User-level Differential Privacy". A curve has one of two readings of the
 sensitivity: the user-level one, or one clip norm (Delta = C), which only
-protects a whole virtual client. Two more pictures are here: an audit has the
-claimed epsilon and what attacks have found, and a comparison of mechanisms has
-the noise of each at the same epsilon.
+protects a whole virtual client. Two more pictures are here: an audit shows the
+claimed epsilon and the lower bounds of attacks, and a comparison of mechanisms
+shows the noise of each at the same epsilon.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,13 +59,17 @@ def plot_epsilon(
     points: With columns `noise_multiplier`, of which there are at most
       `figures.MAX_CURVES`; `reading`, 'user_level', 'tighter' (the same by a
       tighter accountant) or 'virtual_client' (Delta = C); `x`, users or rounds,
-      ascending; and `epsilon`.
+      ascending; and `epsilon`, where infinity is left out.
     by: Meaning of x: 'users' or 'rounds'.
-    delta: Delta of all epsilons.
+    delta: Delta of all epsilons, in (0, 1).
     caption: Text below the axes: properties that all curves share.
     accountant: Name of the accountant of all readings but 'tighter'.
-    tighter_accountant: Name of the accountant of 'tighter'.
-    num_users: Population to mark.
+    tighter_accountant: Name of the accountant of 'tighter'; None if no point
+      has that reading.
+    num_users: Population to mark if x is users; None for no mark.
+
+  Raises:
+    KeyError: If `by` is another word.
   """
   figure, ((axes,),) = figures.create_figure(
     8.4, 5.0, statement=caption, letters=108
@@ -108,10 +112,13 @@ def plot_measured_by_users(
 ) -> None:
   """Writes the epsilon of runs over their number of users, with their recall.
 
+  A thin line shows the epsilons that `extrapolated` has for other numbers of
+  users; a marker shows the run itself.
+
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: Measurements by the name for the legend; their `extrapolated` has
-      epsilons by number of users.
+    curves: Measurements by the name for the legend; `extrapolated` has epsilons
+      by number of users, and `num_users` is above 0.
     caption: Text below the axes.
   """
   figure, ((axes,),) = figures.create_figure(
@@ -155,7 +162,10 @@ def _draw_curves(
   axes: mpl_axes.Axes,
   points: pd.DataFrame,
 ) -> list[mpl_lines.Line2D]:
-  """Draws the curves of all noise multipliers; returns their keys."""
+  """Draws the curves of all noise multipliers; returns their keys.
+
+  `points` are those of `plot_epsilon`. A reading of one point gets a dash.
+  """
   keys = []
   curves = points.groupby("noise_multiplier", sort=False)
   for index, (multiplier, curve) in enumerate(curves):
@@ -194,7 +204,10 @@ def _set_users(
   delta: float,
   num_users: int | None,
 ) -> list[Any]:
-  """Makes the horizontal axis one of users; returns the keys of its marks."""
+  """Makes the horizontal axis one of users; returns the keys of its marks.
+
+  Marks are the shaded range of N with delta >= 1 / N, and `num_users`.
+  """
   figures.set_users(axes, x)
   low, high = axes.get_xlim()
   keys: list[Any] = []
@@ -231,10 +244,11 @@ def plot_audit(
     path: PNG file to write, in a directory that exists.
     rounds: `[n]` numbers of rounds, ascending.
     claimed: `[n]` epsilons; infinite ones are left out.
-    lower_bounds: `[n]` lower bounds of epsilon by attack.
-    rates: `[m]` true positive rates by attack; the first are those that the
-      claim allows.
-    false_positive_rates: `[m]` false positive rates of the same tests.
+    lower_bounds: `[n]` lower bounds of epsilon by attack, 0 or more.
+    rates: `[m]` true positive rates in [0, 1] by attack; the first are those
+      that the claim allows.
+    false_positive_rates: `[m]` false positive rates of the same tests. Both
+      axes are logarithmic and end just below 0.001.
     delta: Delta of all epsilons.
     caption: Text below the axes: assumptions.
   """
@@ -268,6 +282,7 @@ def _draw_rates(
   rates: Mapping[str, Sequence[float]],
   false_positive_rates: Sequence[float],
 ) -> None:
+  """Draws a logarithmic ROC; the first rates, in black, are the claim's."""
   keys = []
   # Attacks have the colours of the other panel.
   for index, (name, true_positive_rates) in enumerate(rates.items(), -1):
@@ -304,16 +319,17 @@ def plot_errors(
 ) -> None:
   """Writes the noise of mechanisms, relative to the least, against epsilon.
 
-  A mechanism that is always far worse than the best is only in the legend.
+  A mechanism whose error is always above five times the least is only in the
+  legend.
 
   Args:
     path: PNG file to write, in a directory that exists.
     errors_by_label: `[n]` errors of each of at most `figures.MAX_CURVES`
       mechanisms, positive.
-    epsilons: `[n]` ascending.
+    epsilons: `[n]`, ascending, positive.
     sizes_by_label: `[n]` numbers of bands to print beside a curve, for some of
       the mechanisms.
-    target_epsilon: The epsilon to mark.
+    target_epsilon: The epsilon to mark with a vertical line.
     delta: Delta of all epsilons.
     caption: Text below the axes: properties that all curves share.
   """

@@ -37,14 +37,22 @@ _FATES = {
   "interrupted": ("interrupted", figures.COLORS[3]),
   "dropped": ("dropped out", figures.COLORS[1]),
 }
-# So many rounds of a week can be told apart; more are averaged in blocks.
+# Largest number of rounds drawn one by one; more are averaged in blocks.
 _MAX_BLOCKS = 168
 
 Panel = Callable[[mpl_axes.Axes], None]
 
 
 def draw_svg(panel: Panel) -> str:
-  """Returns the picture of one panel as SVG."""
+  """Draws one panel alone.
+
+  Args:
+    panel: Draws into the axes that it is given.
+
+  Returns:
+    The text of an SVG, 5.2 inches wide and 3.3 inches high, plus the height of
+    the legend.
+  """
   height = 3.3
   figure, ((axes,),) = figures.create_figure(5.2, height)
   panel(axes)
@@ -62,7 +70,17 @@ def plot_overview(
   title: str,
   statement: str,
 ) -> None:
-  """Writes four panels, row by row, and a statement below them, as PNG."""
+  """Writes four panels, row by row, and a statement below them, as PNG.
+
+  Args:
+    path: PNG file to write, in a directory that exists.
+    four: The panels: upper left, upper right, lower left, lower right.
+    title: Title of the picture.
+    statement: Text below the panels.
+
+  Raises:
+    ValueError: If there are not four panels.
+  """
   figure, panels = figures.create_figure(
     11, 8, (2, 2), statement=statement, letters=150
   )
@@ -77,7 +95,13 @@ def draw_loss(
   rounds: Sequence[int],
   losses: Sequence[float],
 ) -> None:
-  """Draws the mean loss of each round's clients, with gaps if not finite."""
+  """Draws the mean loss of each round's clients, with gaps if not finite.
+
+  Args:
+    axes: The panel.
+    rounds: `[n]` rounds.
+    losses: `[n]` mean cross-entropies in nats.
+  """
   axes.plot(rounds, losses, **figures.style_of(0, len(rounds), linewidth=1.3))
   figures.decorate(
     axes,
@@ -103,8 +127,10 @@ def draw_recall(
   Args:
     axes: The panel.
     rounds: `[n]` rounds of evaluation, n at least 1, or their times.
-    recall_by_far: `[n]` recalls in [0, 1] by false accept rate.
-    untrained: Recall before training at each of these rates, drawn as levels.
+    recall_by_far: `[n]` recalls in [0, 1] by false accept rate; the legend has
+      the last one.
+    untrained: Recall before training at each of these rates, drawn as a dotted
+      level.
     x_label: `ROUND`, or the unit of `rounds` if they are times, such as days.
   """
   keys = []
@@ -138,8 +164,11 @@ def draw_roc(
 
   Args:
     axes: The panel.
-    curves: Results by name, with the recall at that rate. The last one may be
-      named `UNTRAINED`, and is then drawn in grey.
+    curves: Results by name, each with its ROC and the recall at FAR 0.001. The
+      last one may be named `UNTRAINED`, and is then drawn in grey.
+
+  Raises:
+    KeyError: If a result lacks the recall at FAR 0.001.
   """
   axes.axvline(_MARKED_RATE, color=figures.GREY, linestyle=":", linewidth=1.0)
   rates = np.geomspace(_LOWEST_RATE, 1.0, 100)
@@ -181,6 +210,8 @@ def draw_epsilon(
 ) -> None:
   """Draws the privacy spent over rounds on a logarithmic axis.
 
+  Without any finite epsilon above 0, the panel says so instead of a line.
+
   Args:
     axes: The panel.
     rounds: `[n]` rounds, or the times when they ended.
@@ -217,6 +248,8 @@ def draw_similarities(
   thresholds: Mapping[float, float],
 ) -> None:
   """Draws shares of pairs by similarity, with the thresholds of some rates.
+
+  Each histogram sums to 1, however many pairs the two kinds have.
 
   Args:
     axes: The panel.
@@ -260,7 +293,7 @@ def draw_similarities(
   for step, rate in enumerate(sorted(thresholds, reverse=True)):
     threshold = thresholds[rate]
     axes.axvline(threshold, color=figures.GREY, linestyle=":", linewidth=1.3)
-    # One above the other: thresholds may lie close together.
+    # Labels at different heights: thresholds may lie close together.
     axes.text(
       threshold,
       top * (0.81 + 0.08 * step),
@@ -280,6 +313,7 @@ def _clock(rounds: pd.DataFrame) -> tuple[float, str]:
 
 
 def _first_week(rounds: pd.DataFrame) -> pd.DataFrame:
+  """Returns the rounds that started in the first seven simulated days."""
   return rounds[rounds.start_hours < _HOURS_OF_WEEK]
 
 
@@ -289,6 +323,10 @@ def _decorate(
   title: str,
   **options: Any,
 ) -> None:
+  """Adds title and time axis; the title says if later weeks are left out.
+
+  `options` are those of `figures.decorate`.
+  """
   if len(_first_week(rounds)) < len(rounds):
     title += ", first week"
   _, x_label = _clock(rounds)
@@ -320,6 +358,9 @@ def draw_availability(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
 
 def draw_reports(axes: mpl_axes.Axes, rounds: pd.DataFrame) -> None:
   """Draws the fates of the devices of each round, over the first week.
+
+  Above 168 rounds, neighbouring rounds are averaged. The legend has the share
+  of each fate in all devices that were selected.
 
   Args:
     axes: The panel.
@@ -372,9 +413,13 @@ def over_time(
   """Returns a panel over simulated time in place of rounds.
 
   Args:
-    panel: Recall or epsilon over the number of finished rounds, 0 before
-      training.
+    panel: `draw_recall` or `draw_epsilon` with keyword `rounds`: the number of
+      finished rounds, 0 before training.
     rounds: As in `draw_reports`.
+
+  Returns:
+    The panel with the end of each round as its time, in hours or a longer unit,
+    and the axis labelled so. Abandoned rounds do not count.
   """
   released = rounds[~rounds.abandoned.astype(bool)]
   unit_hours, x_label = _clock(rounds)

@@ -9,8 +9,8 @@ the axis.
 
 Extrapolations follow figure 4 of Xu et al. 2023, "Learning to Generate Image
 Embeddings with User-level Differential Privacy": recall is measured, and
-epsilon is computed for more users than took part. The picture says so, and has
-the epsilon of the runs themselves beside it.
+epsilon is computed for more users than took part. The picture says so, and
+shows the epsilon of the runs themselves beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,19 +61,20 @@ def plot_measured_by_epsilon(
   level: tuple[str, float] | None = None,
   repetition: str = "seed",
 ) -> None:
-  """Writes mean utility against epsilon, bars standard deviations over seeds.
+  """Writes mean utility against epsilon, with bars over seeds.
 
   Points of one epsilon are drawn side by side, so that no bar hides another.
 
   Args:
-    path: PNG file to write.
+    path: PNG file to write, in a directory that exists.
     panels: Curves by the title of their panel, at most `figures.MAX_CURVES` of
       the same names in each, each of at least one point.
     delta: Delta of all epsilons; None if there are several, which the names of
       the curves must then say, or if there is no noise anywhere.
     caption: Text below the axes: properties that all curves share.
-    utility: Label of the vertical axis.
-    level: Name and value of a utility without an epsilon, for comparison.
+    utility: Label of the vertical axis, whose values are shares in [0, 1].
+    level: Name and value of a utility without an epsilon, for comparison; None
+      for none.
     repetition: Noun for the values of a point, whose plural ends in s; the
       legend counts them.
   """
@@ -115,7 +116,10 @@ def _draw_measured(
   curves: Curves,
   tick_distance: float = _TICK_DISTANCE,
 ) -> None:
-  """Draws the curves of a panel."""
+  """Draws the curves of a panel, and makes its axis one of epsilons.
+
+  `tick_distance` is the least distance of two ticks, as a share of the axis.
+  """
   points_of_all = itertools.chain.from_iterable(curves.values())
   epsilons = {point.epsilon for point in points_of_all}
   width, infinity = _set_epsilons(axes, epsilons, tick_distance)
@@ -135,6 +139,12 @@ def _set_epsilons(
   tick_distance: float,
 ) -> tuple[float, float]:
   """Makes the axis one of epsilons, with a place for infinity.
+
+  Args:
+    axes: The panel.
+    epsilons: Epsilons of all points; infinity for those without noise.
+    tick_distance: See `_draw_measured`; also the distance from the end of the
+      finite epsilons to the place of infinity.
 
   Returns:
     The width of the axis as a natural logarithm, and the place of infinity.
@@ -169,15 +179,15 @@ def plot_measured_by_users(
   utility: str,
   level: tuple[str, float],
 ) -> None:
-  """Writes mean utility against the users in training, bars over seeds.
+  """Writes mean utility against the users in training, with bars over seeds.
 
   Args:
-    path: PNG file to write.
-    curves: At most `figures.MAX_CURVES`, whose measurements have their numbers
-      of users.
-    caption: Text below the axes: what all curves share.
-    utility: Label of the vertical axis.
-    level: Name and utility of what no user trained, for comparison.
+    path: PNG file to write, in a directory that exists.
+    curves: At most `figures.MAX_CURVES`, whose measurements have their
+      `num_users`.
+    caption: Text below the axes: properties that all curves share.
+    utility: Label of the vertical axis, whose values are shares in [0, 1].
+    level: Name and utility of a model that no user trained, for comparison.
   """
   figure, ((axes,),) = figures.create_figure(
     8.4, 5.0, statement=caption, letters=109
@@ -214,16 +224,18 @@ def plot_extrapolated_by_epsilon(
   """Writes measured recall against the epsilon of a larger population.
 
   The left panel is the extrapolation, with a line for each curve and cohort
+  factor: recall stays as measured, while cohort and noise are multiplied by the
   factor. The right panel has the runs at their own epsilon, at the same
   heights.
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `figures.MAX_CURVES`, each with at least one noisy point,
-      and all with the same cohort factors, of which there are as many at most.
+    curves: At most `figures.MAX_CURVES`, each with at least one noisy point.
+      `extrapolated` has epsilons by cohort factor, the same at most
+      `figures.MAX_CURVES` factors everywhere.
     false_accept_rate: False accept rate of the recalls.
     caption: Text below the axes: the population of the extrapolation.
-    untrained: Recall before training.
+    untrained: Recall before training, in [0, 1].
   """
   noisy = {}
   for name, points in curves.items():
@@ -280,7 +292,7 @@ def _draw_level(
   name: str,
   level: float,
 ) -> mpl_lines.Line2D:
-  """Draws a utility without an epsilon; returns its legend entry."""
+  """Draws a utility without an epsilon across all panels; returns its key."""
   for axes in panels:
     line = axes.axhline(level, color=figures.GREY, linestyle=":", label=name)
   return line
@@ -296,8 +308,10 @@ def plot_changes(
 ) -> None:
   """Writes a row for each change, beside a line for the baseline.
 
+  Changes that are at least as good as the baseline are blue, others orange.
+
   Args:
-    path: PNG file to write.
+    path: PNG file to write, in a directory that exists.
     baseline: The unchanged run: a line, and a band of one standard deviation
       over its seeds on each side.
     changes: Result of each change by the name of the change, from top to
