@@ -1,8 +1,8 @@
 """Examples of users: where they lie, how they are read and checked.
 
-Tasks call this room, and clients' computations read their examples by it.
-It knows files of images, photos in folders and tables, TFRecord files, SQLite
-files and arrays, and nothing of models, rounds or privacy.
+Tasks call this room, and clients' computations use it to read their examples.
+It handles files of images, photos in folders and tables, TFRecord files, SQLite
+files and arrays, and knows nothing of models, rounds or privacy.
 
 Read `population` first: users, virtual clients and their identifiers. Then
 `pipelines` has the parts of a client's input pipeline. `bad_examples` says what

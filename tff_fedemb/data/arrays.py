@@ -1,7 +1,8 @@
 """Checks and converts your arrays: pixels, labels, and the user of each row.
 
-A value that conversion would change is refused, with its row: a cast would wrap
-it around or truncate it, and all rows without a name would become one user.
+A value that conversion would change is refused, and the error names its row: a
+cast would wrap it around or truncate it, and all rows without a name would
+become one user.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from tff_fedemb import errors
 with epy.lazy_imports():
   import pandas as pd
 
-# The texts that libraries make of missing values.
+# Texts that libraries write in place of missing values.
 _MISSING = ("", "nan", "NaN", "NaT", "None", "<NA>")
 _UNMASK = "Leave those rows out, or fill them."
 _INT64 = np.iinfo(np.int64)
 
 
 def to_array(name: str, values: Any) -> np.ndarray:
-  """Returns an array of numbers, in which no value is hidden by a mask.
+  """Returns an array in which no value is hidden by a mask.
 
   Args:
     name: Your name for it, for errors.
     values: NumPy's, pandas' or another array, or lists.
+
+  Returns:
+    A NumPy array of any type, which may share the memory of `values`.
 
   Raises:
     errors.FieldError: If it is ragged, or a value is masked.
@@ -48,11 +52,14 @@ def to_numbers(name: str, values: Any) -> np.ndarray:
 
   Args:
     name: Your name for it, for errors.
-    values: See `to_array`; also numbers that are objects, as those of pandas'
-      nullable columns, or a column of arrays of one shape.
+    values: See `to_array`; also numbers that are objects, such as those of
+      pandas' nullable columns, or a column of arrays of one shape.
+
+  Returns:
+    The same numbers, of any shape; truth values and texts are refused.
 
   Raises:
-    errors.FieldError: If it is ragged, or a value is masked, missing or no
+    errors.FieldError: If it is ragged, or a value is masked, missing or not a
       number.
   """
   array = to_array(name, values)
@@ -78,10 +85,10 @@ def to_floats(name: str, values: np.ndarray) -> np.ndarray:
     values: Integers or floats, `[rows, ...]`.
 
   Returns:
-    float32, of the same shape.
+    float32, of the same shape; digits beyond float32's are rounded.
 
   Raises:
-    errors.FieldError: If one is not finite, or too large for that.
+    errors.FieldError: If a number is not finite, or too large for float32.
   """
   with np.errstate(over="ignore"):
     floats = values.astype(np.float32, copy=False)
@@ -106,12 +113,16 @@ def check_complete(name: str, values: np.ndarray) -> None:
 
 
 def to_labels(name: str, labels: Any, num_rows: int) -> np.ndarray:
-  """Returns labels as int64 `[num_rows]`, the same numbers.
+  """Returns labels as int64, the same numbers.
 
   Args:
     name: Your name for them, for errors.
-    labels: Integers of any type.
+    labels: Integers of any type, `[num_rows]`; truth values and floats are
+      refused.
     num_rows: Number of examples.
+
+  Returns:
+    int64 `[num_rows]`, a copy.
 
   Raises:
     errors.FieldError: If a label is missing or beyond int64, or they are not
@@ -148,7 +159,14 @@ def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
 
 
 def are_of_unit(images: np.ndarray) -> bool:
-  """Whether pixels are floats that are all from 0 (black) to 1 (white)."""
+  """Whether pixels are floats that are all from 0 (black) to 1 (white).
+
+  Args:
+    images: Numbers of any shape.
+
+  Returns:
+    False for integers, even if all are 0 or 1; also if a pixel is NaN.
+  """
   if images.dtype.kind != "f":
     return False
   is_inside = (images >= 0) & (images <= 1)
@@ -167,10 +185,14 @@ def to_pixels(
   Args:
     name: Your name for them, for errors.
     images: Integers in [0, 255], or floats that are all in [0, 1] or all whole
-      numbers in [0, 255].
+      numbers in [0, 255]; `[n, ...]`.
     of_unit: Whether the images of all splits are in [0, 1], as black pictures
-      alone do not tell their scale; by default, whether these are.
-    whose: Client of each image, to be named in an error.
+      alone do not tell their scale; None to decide it by these images alone.
+    whose: Client of each image, `[n]`, to be named in an error; None to name
+      the row.
+
+  Returns:
+    uint8 of the same shape; floats in [0, 1] are multiplied by 255 and rounded.
 
   Raises:
     errors.FieldError: If a value is neither, or missing.
@@ -183,7 +205,7 @@ def to_pixels(
     of_unit = are_of_unit(images)
   if of_unit:
     return np.rint(255 * images).astype(np.uint8)
-  # NaN is not within bounds either.
+  # Written so that NaN, which compares as false, is outside.
   outside = ~((images >= 0) & (images <= 255))
   if is_float and images.max(initial=0) <= 1:
     # Zeros and ones beside a split of larger numbers are of another scale.
@@ -205,9 +227,13 @@ def _to_column(
   *,
   kinds: str,
 ) -> np.ndarray:
-  """Returns a column of some of NumPy's kinds, without missing values.
+  """Returns a column `[num_rows]` of some of NumPy's kinds, without gaps.
 
-  Bytes become texts.
+  Bytes become texts. `kinds` has NumPy's letters, such as "iu"; `must` says in
+  an error what the column has to be.
+
+  Raises:
+    errors.FieldError: If the shape, the kind or a value is another.
   """
   # NumPy would turn a list with one text into texts, NaN included.
   is_list = isinstance(values, list | tuple)
@@ -227,7 +253,13 @@ def _to_column(
 
 
 def _of_one_kind(name: str, column: np.ndarray, must: str) -> np.ndarray:
-  """Converts objects of one kind to an array of NumPy's type for it."""
+  """Converts objects of one kind to an array of NumPy's type for it.
+
+  Kinds are texts, bytes, truth values and integers of at most 64 bits.
+
+  Raises:
+    errors.FieldError: If they are of several kinds, or of another one.
+  """
   for kind in (str, bytes, bool | np.bool, numbers.Integral):
     is_kind = np.array([isinstance(value, kind) for value in column], bool)
     if is_kind.all():
@@ -253,7 +285,10 @@ def _refuse_first(
   *,
   whose: Sequence[Any] | None = None,
 ) -> None:
-  """Raises FieldError if a row has a wrong value; names the first such row."""
+  """Raises FieldError if a row has a wrong value; names the first such row.
+
+  `is_wrong` is a mask of the shape of `values`, whose first axis are rows.
+  """
   if not is_wrong.any():
     return
   place = tuple(np.argwhere(is_wrong)[0])

@@ -1,10 +1,10 @@
 """Random changes of training images that leave their class as it is.
 
-For characters Simard, Steinkraus and Platt, "Best Practices for Convolutional
-Neural Networks Applied to Visual Document Analysis", ICDAR 2003, section 2
-(affine part); for photos Krizhevsky, Sutskever and Hinton, "ImageNet
-Classification with Deep Convolutional Neural Networks", NeurIPS 2012, section
-4.1 (crops and mirror images).
+Characters follow Simard, Steinkraus and Platt, "Best Practices for
+Convolutional Neural Networks Applied to Visual Document Analysis", ICDAR 2003,
+section 2 (affine part). Photos follow Krizhevsky, Sutskever and Hinton,
+"ImageNet Classification with Deep Convolutional Neural Networks", NeurIPS 2012,
+section 4.1 (crops and mirror images).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Rotates, scales, shears and shifts each image independently.
 
   Each amount is uniform, up to 0.25 radians, 15 %, 0.15 and 8 % of a side.
-  Pixels from outside an image repeat its edge.
+  Pixels from outside an image repeat its edge. Returns float32 images.
   """
   images = tf.cast(images, tf.float32)
   height = images.shape[1]
@@ -88,7 +88,7 @@ def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Crops each image at random, resizes the crop, and mirrors half of them.
 
   The crop has between 80 % and 100 % of each side, the image's proportions, and
-  a uniformly random place.
+  a uniformly random place. Returns float32 images of the same shape.
   """
   images = tf.cast(images, tf.float32)
   height = images.shape[1]
@@ -112,8 +112,14 @@ def _transform(
 ) -> tf.Tensor:
   """Maps each image by an affine map about its centre.
 
-  Rows map a pixel's place in the output to the place in the input that it is
-  taken from, x and y: factors of x and of y and an offset, `[batch]` each.
+  Args:
+    images: float32 `[batch, height, width, channels]`.
+    rows: Two rows, for x and for y, that map a pixel's place in the output to
+      the place in the input that it is taken from: a factor of x, a factor of y
+      and an offset in pixels, `[batch]` each.
+
+  Returns:
+    Images of the same shape, interpolated bilinearly; edges are repeated.
   """
   height = images.shape[1]
   width = images.shape[2]

@@ -1,6 +1,6 @@
 """Input that cannot be used: named in one message, or left out and counted.
 
-The house calls such input a bad example: a photo that cannot be decoded, a
+This library calls such input a bad example: a photo that cannot be decoded, a
 record without a class, a row of a table without a user.
 """
 
@@ -27,7 +27,7 @@ ARCHIVE_ERRORS = (
   zlib.error,
 )
 
-# The fault of a file that is gone.
+# The fault of a file that no longer exists.
 MISSING = "missing"
 
 _NUM_NAMED = 5
@@ -42,6 +42,9 @@ class BadExamples:
     Args:
       policy: One of `POLICIES`. With "fail", `check` raises if anything was
         noted; with "skip" it does not.
+
+    Raises:
+      errors.FieldError: If the policy is unknown.
     """
     checks.check_choice("on_bad_example", policy, POLICIES)
     self._policy = policy
@@ -57,11 +60,11 @@ class BadExamples:
 
   @property
   def lines(self) -> tuple[str, ...]:
-    """The notes, one line each."""
+    """The notes in the order of `add`, one line each: "where: what"."""
     return tuple(self._lines)
 
   def add(self, where: str, what: str) -> None:
-    """Notes a fault.
+    """Notes a fault; `check` reports all of them at once.
 
     Args:
       where: The file, or the user or record in it.
@@ -83,10 +86,13 @@ class BadExamples:
 
 
 def summarize(lines: Sequence[str]) -> str:
-  """Counts bad examples and names the first: "1 bad example: a: empty".
+  """Counts bad examples and names the first five.
 
   Args:
     lines: A line for each, at least one.
+
+  Returns:
+    For example "1 bad example: a: empty".
   """
   number = len(lines)
   plural = "s" if number > 1 else ""
@@ -98,7 +104,14 @@ def summarize(lines: Sequence[str]) -> str:
 
 
 def name_first(names: Iterable[object]) -> str:
-  """Lists the first five names, and dots if there are others."""
+  """Lists the first five names, and dots if there are others.
+
+  Args:
+    names: Names of anything; none gives an empty text.
+
+  Returns:
+    The names, with commas between.
+  """
   words = list(map(str, names))
   if len(words) > _NUM_NAMED:
     words[_NUM_NAMED:] = ["..."]
@@ -113,7 +126,7 @@ def warn_of(text: str, names: Iterable[object]) -> tuple[str, ...]:
     names: The users, classes or files that it is true of.
 
   Returns:
-    One warning with the first few names; none if there are no names.
+    One warning with the first five names; none if there are no names.
   """
   named = name_first(names)
   return (f"{text}: {named}.",) if named else ()
@@ -130,6 +143,9 @@ def create_error(
     path: The path, if the system's error names none.
     error: The system's error.
     kind: "file" or "folder".
+
+  Returns:
+    The error, for its caller to raise.
   """
   return errors.DataError(
     f"{error.filename or path} must be a {kind} that can be read, found:"
@@ -178,6 +194,9 @@ def read_bytes(path: bytes) -> bytes:
 
   Args:
     path: The path as the disk has it, which need not be text.
+
+  Returns:
+    All bytes of the file.
 
   Raises:
     DataError: If it cannot be read.

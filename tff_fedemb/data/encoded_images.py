@@ -47,7 +47,15 @@ _DECODING_BATCH = 256
 
 @tf.function(autograph=False, reduce_retracing=True)
 def _paint(image: tf.Tensor, channels: int) -> tf.Tensor:
-  """Converts grey, RGB or RGBA on white to grey or RGB, as Pillow does."""
+  """Converts grey, RGB or RGBA on white to grey or RGB, as Pillow does.
+
+  Args:
+    image: uint8 `[height, width, c]`, c of 1, 3 or 4.
+    channels: Channels to make, 1 or 3.
+
+  Returns:
+    uint8 `[height, width, channels]`.
+  """
 
   def lay_on_white() -> tf.Tensor:
     values = tf.cast(image, tf.int32)
@@ -75,7 +83,11 @@ def _decode_jpeg(
   content: tf.Tensor,
   image_shape: tuple[int, int, int],
 ) -> tf.Tensor:
-  """Decodes a JPEG at the smallest size that is enough, and turns it."""
+  """Decodes a JPEG at the smallest size that is enough, and turns it.
+
+  Returns uint8 `[h, w, c]`, upright, at least twice as large as `image_shape`
+  in both axes if it was decoded at a fraction of its size.
+  """
   height, width, channels = image_shape
   orientation = image_headers.find_jpeg_orientation(content)
   size = tf.image.extract_jpeg_shape(content)
@@ -110,7 +122,11 @@ def _decode_jpeg(
 
 
 def _decode_png(content: tf.Tensor) -> tf.Tensor:
-  """Decodes a PNG to grey, RGB or RGBA, as few channels as it needs."""
+  """Decodes a PNG to grey, RGB or RGBA, as few channels as it needs.
+
+  A damaged transparency, which TensorFlow ignores, fails as a damaged file
+  does.
+  """
   orientation, has_colors, is_transparent, filling = (
     image_headers.find_png_header(content)
   )
@@ -134,13 +150,13 @@ def _decode_png(content: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_first(content: tf.Tensor) -> tf.Tensor:
-  """Decodes the first picture of a GIF or WebP; refuses an empty text."""
+  """Decodes the first picture of a GIF or WebP; fails on an empty text."""
   image = tf.io.decode_image(content, expand_animations=False)
   return tf.ensure_shape(image, [None, None, None])
 
 
 def _decode_bmp(content: tf.Tensor) -> tf.Tensor:
-  """Decodes a BMP of 8 bits or more; refuses any other."""
+  """Decodes a BMP of 8 bits or more to RGB; fails on any other."""
   is_plain, has_palette, palette = image_headers.find_bmp_header(content)
   content = tf.where(is_plain, content, b"")
   image = tf.io.decode_bmp(content, channels=3)
@@ -152,7 +168,7 @@ def _decode_bmp(content: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_webp(content: tf.Tensor) -> tf.Tensor:
-  """Decodes a WebP of one picture; refuses one that moves."""
+  """Decodes a WebP of one picture, upright; fails on one that moves."""
   orientation, moves = image_headers.find_webp_header(content)
   # TensorFlow 2.21 would write outside its memory there.
   image = _decode_first(tf.where(moves, b"", content))
@@ -161,7 +177,7 @@ def _decode_webp(content: tf.Tensor) -> tf.Tensor:
 
 @tf.function(autograph=False)
 def _decode_other(content: tf.Tensor) -> tf.Tensor:
-  """Decodes any format but JPEG; refuses what it does not know."""
+  """Decodes any format but JPEG; fails on what it does not know."""
   return tf.switch_case(
     image_headers.find_format(content),
     [
@@ -178,7 +194,10 @@ def _decode_one(
   content: tf.Tensor,
   image_shape: tuple[int, int, int],
 ) -> tf.Tensor:
-  """Decodes an image, crops it around its centre and resizes it."""
+  """Decodes an image, crops it around its centre and resizes it.
+
+  Returns uint8 of `image_shape`; `content` is a string scalar.
+  """
   height, width, channels = image_shape
   image = tf.cond(
     tf.io.is_jpeg(content),
@@ -270,6 +289,10 @@ def create_eager_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   Args:
     image_shape: See `build_decoder`. A function is made and traced once for
       each shape.
+
+  Returns:
+    As `build_decoder`. It raises `tf.errors.InvalidArgumentError` if any image
+    of the batch cannot be decoded.
   """
   return tf.function(
     build_decoder(image_shape),
@@ -314,10 +337,11 @@ def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
   """Finds the files that TensorFlow cannot decode as images, and why.
 
   Args:
-    paths: The files, which are read whole.
+    paths: The files, which are read whole and all held in memory.
 
   Returns:
-    Indices into `paths`, and the fault of each.
+    Indices into `paths`, ascending, and the fault of each: a system's error,
+    "empty", `bad_examples.MISSING` or `UNREADABLE`.
   """
   faults = {}
   contents = {}
@@ -378,6 +402,9 @@ class EncodedImages:
     Args:
       rows: Rows to select, int `[m]`.
       axis: Only 0 makes sense.
+
+    Returns:
+      The selected images, not yet read, `[m, height, width, channels]`.
     """
     del axis  # The rows are along the first one.
     return EncodedImages(
@@ -389,6 +416,10 @@ class EncodedImages:
 
   def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
     """Reads and decodes a slice, or rows int `[m]`.
+
+    Returns:
+      uint8 `[m, height, width, channels]`; 256 images at a time are encoded and
+      decoded in memory at once.
 
     Raises:
       DataError: If one cannot be decoded; it names the first.

@@ -65,7 +65,7 @@ class ImageFolderError(errors.DataError):
   """An image cannot be used.
 
   Attributes:
-    path: The image's path.
+    path: The image's path, as text.
   """
 
   def __init__(self, path: str | os.PathLike[str], message: str):
@@ -84,7 +84,7 @@ class ImageFolder:
   """The images of a folder, not yet read.
 
   Attributes:
-    paths: Files, by class and name.
+    paths: Files, by class and name, `[n]`.
     labels: int64 `[n]` indices into `class_names`.
     class_names: Sub-folders, sorted. An empty one is a class too, because
       another folder of the same classes may have its images.
@@ -104,15 +104,19 @@ def list_images(
   name: str = "image_folder",
   for_pairs: bool = True,
 ) -> ImageFolder:
-  """Lists a folder with one sub-folder a class.
+  """Lists a folder with one sub-folder per class.
 
   Images are the files with one of `SUFFIXES` (in upper or lower case) that lie
-  directly in a sub-folder.
+  directly in a sub-folder. No file is opened.
 
   Args:
     folder: The folder.
     name: Your name for it, for errors.
-    for_pairs: Whether there must be two classes and one of two images.
+    for_pairs: Whether there must be two classes and one of two images, as
+      verification needs.
+
+  Returns:
+    The files and their classes.
 
   Raises:
     FieldError: If there is no such folder, or too little in it.
@@ -160,8 +164,11 @@ def list_all_images(
   """Lists the images in a folder and in all folders below it, sorted.
 
   Args:
-    folder: The folder; what is hidden in it is left out.
+    folder: The folder; hidden files and folders in it are left out.
     name: Your name for it, for errors.
+
+  Returns:
+    Paths of the files with one of `SUFFIXES`, at least one.
 
   Raises:
     FieldError: If there is no such folder, or no image in it.
@@ -185,7 +192,7 @@ def list_all_images(
 
 
 def _create_error(name: str, error: OSError) -> errors.FieldError:
-  """Creates the error of a folder that cannot be read."""
+  """Creates the error of a folder that cannot be read, in the field `name`."""
   return errors.FieldError(
     name, "be a folder that can be read", f"{error.filename}: {error.strerror}"
   )
@@ -256,7 +263,8 @@ def convert_to_png(
   The copy of a large file has 1,024 pixels on its shorter side.
 
   Args:
-    path, content: See `read_image`.
+    path: See `read_image`.
+    content: See `read_image`.
 
   Returns:
     The bytes of the PNG, grey or RGB of 8 bits.
@@ -281,7 +289,7 @@ def _open(
   path: str | os.PathLike[str],
   content: bytes | None,
 ) -> Iterator[Image.Image]:
-  """Opens an image, rotated as EXIF says.
+  """Opens an image, rotated as EXIF says; reads `path` if content is None.
 
   An error of Pillow inside the block becomes an `ImageFolderError`.
   """
@@ -299,7 +307,12 @@ def _open(
 
 
 def _check_samples(image: Image.Image) -> None:
-  """Raises ValueError if Pillow cannot tell which value is black or white."""
+  """Refuses samples whose black and white Pillow cannot tell.
+
+  Raises:
+    ValueError: For floats, signed samples, 16 bits of which 0 is white, and
+      other depths above 8 bits.
+  """
   kind = "floating-point samples" if image.mode == "F" else ""
   tags = getattr(image, "tag_v2", None)
   if tags and image.mode.startswith("I"):
@@ -314,7 +327,10 @@ def _check_samples(image: Image.Image) -> None:
 
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
-  """Converts an image to "L" or "RGB", on white where it is transparent."""
+  """Converts an image to "L" or "RGB", on white where it is transparent.
+
+  Samples of 16 bits are reduced to their higher 8.
+  """
   if image.mode.startswith("I"):
     # Pillow would clip 16-bit samples at 255.
     samples = np.asarray(image) >> 8

@@ -50,7 +50,7 @@ def _slice(
   place: tf.Tensor | int,
   size: tf.Tensor | int,
 ) -> tf.Tensor:
-  """Returns a part of a text, cut at the text's end."""
+  """Returns a part of a text, a string scalar, cut at the text's end."""
   end = tf.cast(tf.strings.length(content), tf.int64)
   return tf.strings.substr(
     content, tf.minimum(tf.cast(place, tf.int64), end), tf.cast(size, tf.int64)
@@ -68,7 +68,7 @@ def _end(values: tf.Tensor) -> tf.Tensor:
 
 
 def _read(values: tf.Tensor, place: tf.Tensor | int, size: int) -> tf.Tensor:
-  """Reads bytes `[size]` from an offset."""
+  """Reads bytes, uint8 `[size]`, from an offset; zeros beyond the end."""
   place = tf.minimum(tf.cast(place, tf.int64), _end(values))
   return tf.slice(values, [place], tf.constant([size], tf.int64))
 
@@ -80,12 +80,15 @@ def _add_up(digits: tf.Tensor) -> tf.Tensor:
 
 
 def _begins(values: tf.Tensor, text: bytes) -> tf.Tensor:
-  """Whether bytes begin with a text."""
+  """Whether bytes `[n]` begin with a text, a bool scalar."""
   return tf.reduce_all(tf.equal(values[: len(text)], list(text)))
 
 
 def _mentions(content: tf.Tensor, text: str) -> tf.Tensor:
-  """Whether a text occurs at all; if not, the file need not be walked."""
+  """Whether a text (a regular expression) occurs in a file at all.
+
+  If not, the file need not be walked.
+  """
   without = tf.strings.regex_replace(content, text, "", replace_global=False)
   return tf.strings.length(without) < tf.strings.length(content)
 
@@ -140,7 +143,7 @@ def _read_orientation(
 
   Args:
     content: The file.
-    part: Place and size of the part.
+    part: Place and size of the part in bytes, int64 `[2]`; size 0 if missing.
     header_size: Bytes before the block.
 
   Returns:
@@ -226,9 +229,9 @@ def find_png_header(
     content: The file, a string scalar.
 
   Returns:
-    EXIF orientation; whether it has colours; whether it has transparency; and
-    the alpha, int32, that TensorFlow gives all pixels if the part with
-    transparency is damaged.
+    EXIF orientation, int32 from 1 to 8; whether it has colours; whether it has
+    transparency; and the alpha, int32, that TensorFlow gives all pixels if the
+    part with transparency is damaged (-1 for none, with 8 bits or more).
   """
   values = _to_bytes(content)
   # EXIF may come after the pixels.
@@ -293,7 +296,7 @@ def find_bmp_header(
 
   Returns:
     Whether it is plain, so that TensorFlow reads it correctly; whether it has a
-    palette; and the palette, uint8 `[256, 3]`.
+    palette; and the palette, uint8 `[256, 3]` in red, green and blue.
   """
   values = _to_bytes(content)
   is_plain = tf.strings.regex_full_match(_slice(content, 0, 54), _PLAIN_BMP)
@@ -308,7 +311,7 @@ def find_bmp_header(
 
 
 def _overwrite(content: tf.Tensor, place: tf.Tensor, new: bytes) -> tf.Tensor:
-  """Replaces the bytes at an offset by as many others."""
+  """Replaces the bytes at an offset by as many others; the length stays."""
   rest = _slice(content, place + len(new), 1 << 31)
   return _slice(content, 0, place) + new + rest
 
@@ -375,8 +378,11 @@ def turn(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
   """Turns a picture upright.
 
   Args:
-    image: The picture as it is stored, `[height, width, channels]`.
-    orientation: EXIF orientation, from 1 to 8.
+    image: The picture as it is stored, uint8 `[height, width, channels]`.
+    orientation: EXIF orientation, int32 scalar from 1 to 8.
+
+  Returns:
+    The picture; orientations from 5 on swap height and width.
   """
 
   def build_turn(number: int) -> Callable[[], tf.Tensor]:

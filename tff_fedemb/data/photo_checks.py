@@ -42,11 +42,14 @@ def look_into(
 ) -> None:
   """Finds files that are not images, and converts to PNG where needed, once.
 
+  Without `decode_all`, lists of more than `photo_index.MAX_LOOKED_INTO` photos
+  have their JPEG and PNG files, by name, taken as they are.
+
   Args:
     photos: A row for each photo, with its `file`; this function sets `fault`
       and `converted` where it finds any.
-    folder: Folder of the copies.
-    decode_all: Whether to decode what TensorFlow can decode as it is.
+    folder: Folder of the copies; it is made when the first copy is.
+    decode_all: Whether to decode even what TensorFlow can decode as it is.
   """
   fine = photos[photos["fault"].isna()]
   if len(photos) > photo_index.MAX_LOOKED_INTO and not decode_all:
@@ -79,6 +82,7 @@ def _look_into(
   """Returns the copy of a file if it needs one, and its fault.
 
   The copy's name follows from the file's path, size and time, not its content.
+  Both are None for a JPEG or PNG without a fault.
   """
   try:
     with open(path, "rb", buffering=0) as file:
@@ -110,9 +114,10 @@ def leave_out_repeated(
   """Leaves out rows that list an image again for the same user.
 
   Args:
-    photos: A row for each owner of a photo. `split` of a repeated row becomes
-      `photo_index.LEFT_OUT`; a row with another label gets a `fault`.
-    findings: Takes the warning.
+    photos: A row for each owner of a photo, changed in place. `split` of a
+      repeated row becomes `photo_index.LEFT_OUT`; a row with another label gets
+      a `fault`.
+    findings: Receives the warning.
   """
   is_again = photos.duplicated(["path", "user"])
   is_same = photos.duplicated(["path", "user", "label"])
@@ -147,10 +152,11 @@ def bound_contributions(
 
   Args:
     photos: A row for each owner of a photo; `split` is set.
-    findings: Findings that name what is left out.
+    findings: Receives a warning that names what is left out.
 
   Returns:
-    A row for each photo and label; `user` names all owners in its place.
+    A row for each photo and label; `user` names all owners in its place, and
+    `split` of the places that are not kept is `photo_index.LEFT_OUT`.
   """
   several = photos[photos.duplicated("path", keep=False)]
   owners: dict[bytes, set[str]] = {}
@@ -187,7 +193,7 @@ def choose_places(
   """Chooses places that have no owner in common, greedily.
 
   Args:
-    sizes: Number of images by owners.
+    sizes: Number of images by the owners of a place.
 
   Returns:
     Places to which no other one can be added. Places with more images for each
@@ -211,12 +217,12 @@ def warn(
   hold_out: str,
   findings: photo_folder.Findings,
 ) -> None:
-  """Warns of odd users and classes.
+  """Warns of users and classes that look wrong.
 
   Args:
     photos: The photos with their splits.
     hold_out: One of `photo_index.HOLD_OUT`.
-    findings: Takes the warnings.
+    findings: Receives the warnings.
   """
   used = photos[photos["split"] <= photo_index.TEST]
   trains = used[used["split"] == photo_index.TRAIN]
@@ -284,7 +290,7 @@ def _warn_of_own_labels(
   trains: pd.DataFrame,
   findings: photo_folder.Findings,
 ) -> None:
-  """Warns if nearly every class that trains has a single user."""
+  """Warns if nearly every class (90 %) that trains has a single user."""
   users_of_class = trains.groupby("label")["user"].nunique()
   single = int((users_of_class == 1).sum())
   num_classes = users_of_class.size

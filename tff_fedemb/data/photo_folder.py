@@ -44,7 +44,8 @@ class Findings:
     """Records the size and time of a file, or the time of a folder.
 
     Args:
-      path: A path; when it changes, the index is made again.
+      path: A path; when it changes, the index is made again. A path that is
+        gone is recorded as such.
     """
     encoded = os.fsencode(path)
     size, mtime_ns, _ = photo_index.look_at(encoded)
@@ -55,8 +56,8 @@ class Findings:
 
     Args:
       text: The reason, with {number} and maybe {total} in it.
-      names: The names with the fault.
-      total: Number of all.
+      names: The names with the fault; the first five are told.
+      total: Number of all names, for {total}.
     """
     named = list(names)
     numbers = {"number": f"{len(named):,}", "total": f"{total:,}"}
@@ -101,7 +102,8 @@ def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
 def _walk(root: str, findings: Findings) -> Iterator[tuple[str, int, bool]]:
   """Yields paths, their depth of 1 to 3, and whether each is a folder.
 
-  They come level by level. A folder that links reach twice is listed once.
+  Paths are relative to the root and come level by level. A folder that links
+  reach twice is listed once.
   """
   folders = [""]
   links = []
@@ -130,7 +132,11 @@ def _walk(root: str, findings: Findings) -> Iterator[tuple[str, int, bool]]:
 
 
 def _is_of_people(entries: pd.DataFrame) -> bool:
-  """Whether the folders of users hold images, rather than classes."""
+  """Whether the folders of users hold images, rather than classes.
+
+  Raises:
+    FieldError: If some hold only images and others only folders.
+  """
   inside = entries[entries["depth"] == 2]
   images = set(inside["folder"][inside["is_image"]].map(show_name))
   folders = set(inside["folder"][inside["is_folder"]].map(show_name))
@@ -155,7 +161,10 @@ def _note_odd(
   layout: str,
   findings: Findings,
 ) -> None:
-  """Warns of files that are no photos, and of folders without any."""
+  """Warns of files that are not photos, and of folders without any.
+
+  `is_photo` is a mask of `entries`, and `layout` is told to the user.
+  """
   paths = entries["path"]
   is_folder = entries["is_folder"]
   is_image = entries["is_image"]
@@ -195,9 +204,11 @@ def list_folder(
 ) -> tuple[pd.DataFrame, bool]:
   """Lists the photos of a folder; notes what is odd or cannot be used.
 
+  No photo is opened. Files of TIFF, BMP and others are listed too.
+
   Args:
     root: The folder.
-    findings: Takes the notes.
+    findings: Receives the notes.
 
   Returns:
     A row for each photo: its `user`, its class `label`, its `path` below the

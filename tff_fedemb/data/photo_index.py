@@ -38,7 +38,7 @@ TRAIN, VALIDATION, TEST = range(3)
 # The split of photos that are not used.
 LEFT_OUT = 3
 
-# You may hold out whole classes, whole users, or what a table chooses.
+# What is held out: whole classes, whole users, or as a table's column says.
 HOLD_OUT = ("classes", "users", "split_column")
 
 # Above this number, converted copies are found by name alone, so that a million
@@ -49,7 +49,7 @@ MAX_LOOKED_INTO = 100_000
 # Raise this when the same photos would give a different index.
 VERSION = 8
 
-# The query for what some users train on, before and after their slots.
+# The query for the training photos of some users; their slots go between.
 _BEFORE_SLOTS = "SELECT file, label FROM photos WHERE slot IN ("
 _AFTER_SLOTS = f") AND split = {TRAIN} ORDER BY slot, rowid"
 
@@ -124,7 +124,11 @@ class PhotoIndex:
     self.facts = json.loads(facts["value"][0])
 
   def _read(self, query: str) -> pd.DataFrame:
-    """Returns the rows that a query finds."""
+    """Returns the rows that a query finds.
+
+    Raises:
+      DataError: If the index is damaged.
+    """
     uri = f"{self._path.as_uri()}?mode=ro"
     try:
       with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -136,7 +140,13 @@ class PhotoIndex:
       ) from error
 
   def is_fresh(self) -> bool:
-    """Whether no watched file or folder has changed."""
+    """Whether no watched file or folder has changed.
+
+    Compares sizes and times of change, not contents.
+
+    Raises:
+      DataError: If the index is damaged.
+    """
     watched = self._read("SELECT file, size, mtime_ns FROM watched")
     for file, size, mtime_ns in watched.itertuples(index=False):
       if look_at(file)[:2] != (size, mtime_ns):
@@ -171,7 +181,11 @@ class PhotoIndex:
       client_id: Identifier of the virtual client.
 
     Returns:
-      A line for each that cannot be used and is not left out.
+      A line "file: fault" for each photo that the index lists and that cannot
+      be used.
+
+    Raises:
+      DataError: If the index is damaged.
     """
     slots = ",".join(population.user_ids_of(client_id))
     files = self._read(_BEFORE_SLOTS + slots + _AFTER_SLOTS)["file"]
@@ -188,6 +202,9 @@ class PhotoIndex:
 
     Returns:
       Files, paths in bytes, `[n]`; and their labels, int64 `[n]`.
+
+    Raises:
+      DataError: If the index is damaged.
     """
     rows = self._read(
       f"SELECT file, label FROM photos WHERE split = {split} ORDER BY label,"

@@ -1,7 +1,7 @@
 """Makes the index of a folder or a table of photos, or reuses an earlier one.
 
-A class's or user's name decides whether it is held out. The draw is public: its
-key is a constant, so that it depends on nothing but names.
+The name of a class or user decides whether it is held out. The draw is public:
+its key is a constant, so it depends on nothing but names.
 """
 
 from collections.abc import Sequence
@@ -38,8 +38,10 @@ def _list_photos(
 ) -> tuple[pd.DataFrame, bool]:
   """Lists photos as `photo_folder.list_folder`, with `file` and `converted`.
 
+  `file` is the full path in bytes; `converted` is None for now.
+
   Raises:
-    FieldError: If there are too few.
+    FieldError: If there is none.
   """
   if is_table:
     photos = photo_table.list_table(place, findings)
@@ -66,7 +68,11 @@ def _list_photos(
 
 
 def _check_users(photos: pd.DataFrame, place: pathlib.Path, field: str) -> None:
-  """Refuses a single user, or a single place of several owners."""
+  """Refuses a single user, or a single place of several owners.
+
+  Raises:
+    FieldError: In `field`; one user alone cannot hide.
+  """
   users = photos["user"][photos["split"] != photo_index.LEFT_OUT].unique()
   if users.size < _MIN_USERS:
     raise errors.FieldError(
@@ -77,7 +83,11 @@ def _check_users(photos: pd.DataFrame, place: pathlib.Path, field: str) -> None:
 
 
 def _choose_hold_out(photos: pd.DataFrame, hold_out: str | None) -> str:
-  """Returns `hold_out`; by default as the table says, else classes."""
+  """Returns `hold_out`, or the default: the table's splits, or else classes.
+
+  Raises:
+    FieldError: If "split_column" is asked for without such a column.
+  """
   if hold_out is None:
     return "split_column" if "split" in photos else "classes"
   if hold_out == "split_column" and "split" not in photos:
@@ -97,10 +107,13 @@ def draw_splits(
 ) -> np.ndarray:
   """Draws what is held out by a keyed hash of each name.
 
+  Names are ordered by their hashes: the first ones are for testing, the next
+  for validation, and the others train.
+
   Args:
-    names: Names of classes or of users.
-    eligible: bool `[n]`, which of them may be held out; the shares are of
-      these.
+    names: Names of classes or of users, `[n]`.
+    eligible: bool `[n]`, which of them may be held out; `TEST_SHARE` and
+      `VALIDATION_SHARE` are shares of these.
     minimum: Least number held out for each split.
 
   Returns:
@@ -120,7 +133,11 @@ def draw_splits(
 
 
 def _draw_column(photos: pd.DataFrame, hold_out: str) -> pd.Series:
-  """Draws the split of each photo by its class or its user."""
+  """Draws the split of each photo by its class or its user.
+
+  Only classes of two images or more may be held out, and users who have two; if
+  users have several classes, any user may.
+  """
   column = {"classes": "label", "users": "user"}[hold_out]
   sizes = photos[column].value_counts()
   eligible = sizes.to_numpy() > 1
@@ -142,15 +159,14 @@ def assign_splits(
 
   Args:
     photos: A row for each with the names `user` and `label`, and the list's own
-      `split`: an index into `photo_index.SPLITS`, -1, or
-      `photo_index.LEFT_OUT`.
+      `split`: an index into `photo_index.SPLITS` or `photo_index.LEFT_OUT`.
     hold_out: One of `photo_index.HOLD_OUT`.
 
   Returns:
-    The photos with their `split`; with `slot`, the place by name of their user
-    among those who train, or -1; and with `number`, that of their class among
-    the names of all classes, which are returned as well: those that train by
-    name, then the others.
+    The photos and the names of all classes: those that train by name, then the
+    others. The photos have their `split`; `slot`, the place by name of their
+    user among those who train, or -1; and `number`, the place of their class
+    among the names.
 
   Raises:
     FieldError: If there is too little to hold out.
@@ -174,7 +190,11 @@ def assign_splits(
 
 
 def _check(labels: pd.Series, splits: pd.Series, hold_out: str) -> None:
-  """Refuses a split that is too small to learn from or to measure on."""
+  """Refuses a split that is too small to learn from or to measure on.
+
+  Raises:
+    FieldError: If a split lacks two classes, one of them of two images.
+  """
   advice = {
     "classes": (
       f"The {labels.nunique()} classes are too few to hold some out;"
@@ -219,7 +239,11 @@ def _find_watched(
   findings: photo_folder.Findings,
   photos: pd.DataFrame,
 ) -> pd.DataFrame:
-  """Lists files and folders; when one changes, the index is made again."""
+  """Lists files and folders; when one changes, the index is made again.
+
+  Long lists are watched by their folders, except for photos with a fault or a
+  copy.
+  """
   if len(photos) > photo_index.MAX_LOOKED_INTO:
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   for copy in photos["converted"].dropna():
@@ -237,7 +261,13 @@ def _write(
   hold_out: str | None,
   decode_all: bool,
 ) -> None:
-  """Lists the photos, looks into them and decides what is held out."""
+  """Lists the photos, checks them, decides what is held out, writes the index.
+
+  Args:
+    place: The folder or table.
+    path: File of the index; copies go to a folder beside it.
+    is_table, hold_out, decode_all: See `open_index`.
+  """
   findings = photo_folder.Findings()
   photos, of_people = _list_photos(place, findings, is_table=is_table)
   hold_out = _choose_hold_out(photos, hold_out)
@@ -294,17 +324,17 @@ def open_index(
 ) -> photo_index.PhotoIndex:
   """Opens the index of a folder or a table; makes it if something changed.
 
-  Changes are seen by the sizes and times of a table and of photos, and by the
-  times of folders, not by contents: a photo that is replaced by another of its
-  size and time is not seen.
+  Changes are noticed by the sizes and times of a table and of photos, and by
+  the times of folders, not by contents: a photo replaced by another of the same
+  size and time is not noticed.
 
   Args:
     place: The folder or table.
     cache_dir: Directory of the index. An older one stays, as a program may
       still be training on it.
-    is_table: Whether it is a table.
-    hold_out: One of `photo_index.HOLD_OUT`; None for what a table says, or
-      classes.
+    is_table: Whether `place` is a table.
+    hold_out: One of `photo_index.HOLD_OUT`; None for the table's column split
+      if it has one, or else classes.
     decode_all: Whether every image is to be decoded once, to find those that
       cannot be.
 

@@ -36,7 +36,11 @@ _CONTROL = r"[\x00-\x1f\x7f]"
 
 
 def _has_rows(cells: list[str], num_columns: int, separator: str) -> bool:
-  """Whether a cell contains the end of its row and the start of a later one."""
+  """Whether a cell contains the end of its row and the start of a later one.
+
+  That is how a stray quotation mark shows: `cells` are those of one row, which
+  the reader ended too late.
+  """
   for column, cell in enumerate(cells):
     separators = [line.count(separator) for line in cell.splitlines()]
     if len(separators) > 1:
@@ -57,7 +61,7 @@ def check_quotes(file: TextIO, separator: str) -> None:
     separator: Character between cells.
 
   Raises:
-    ValueError: If there is another mark; it names the row.
+    ValueError: If there is another mark; it names the row, counted from 1.
   """
   reader = csv.reader(file, delimiter=separator, strict=True)
   num_columns = 0
@@ -80,7 +84,13 @@ def check_quotes(file: TextIO, separator: str) -> None:
 
 
 def _read_csv(path: pathlib.Path) -> pd.DataFrame:
-  """Reads cells as texts; the first row has the names of the columns."""
+  """Reads cells as texts; the first row has the names of the columns.
+
+  The separator is the most frequent of comma, semicolon and tab in that row.
+
+  Raises:
+    ValueError: If it is not UTF-8, or a quotation mark is misplaced.
+  """
   with open(path, encoding="utf-8-sig", newline="") as file:
     separator = max(",;\t", key=file.readline().count)
     file.seek(0)
@@ -97,7 +107,7 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
 
 
 def _to_texts(column: pa.ChunkedArray) -> list[str]:
-  """Converts a column to texts; whole numbers get no decimal point."""
+  """Converts a column to texts; gaps become "", whole numbers stay whole."""
   # In a column with gaps, pandas turns 3 into 3.0, and gaps into NaN.
   is_none = column.is_null(nan_is_null=True)
   return pc.if_else(is_none, "", column.cast(pa.string())).to_pylist()
@@ -107,12 +117,15 @@ def _read_parquet(
   path: pathlib.Path,
   wanted: Collection[str],
 ) -> tuple[list[str], pd.DataFrame]:
-  """Reads the names of all columns, and the cells of those wanted as texts."""
+  """Reads the names of all columns, and the cells of those wanted as texts.
+
+  `wanted` has names in small letters, which match capitals too.
+  """
   names = parquet.read_schema(path).names
   chosen = [name for name in names if name.strip().casefold() in wanted]
   table = parquet.read_table(path, columns=chosen)
   texts = map(_to_texts, table.itercolumns())
-  # By numbers, as several columns may have one name.
+  # Numbers as keys, because several columns may have one name.
   cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
   return names, cells.set_axis(chosen, axis=1)
 
@@ -164,7 +177,7 @@ def _read(
 
 
 def _split_owners(rows: pd.DataFrame) -> pd.DataFrame:
-  """Returns a row for each owner of an image."""
+  """Returns a row for each owner of an image, split at `OWNERS`."""
   owners = rows["user"].str.split(OWNERS, regex=False)
   rows = rows.assign(user=owners).explode("user")
   return rows.assign(user=rows["user"].str.strip())
@@ -192,7 +205,7 @@ def read_groups(path: pathlib.Path, column: str) -> pd.DataFrame:
 
 
 def _find_faults(rows: pd.DataFrame) -> pd.Series:
-  """Returns the faults of rows that cannot be used."""
+  """Returns the faults of rows that cannot be used, by their index."""
   # A later fault replaces an earlier one of the same row.
   faults = pd.Series(None, rows.index, object)
   if _SPLIT in rows:
@@ -216,7 +229,8 @@ def list_table(
 
   Args:
     path: The table.
-    findings: Takes the notes.
+    findings: Receives the notes. Rows are counted from 1; in a table of texts,
+      the column names are row 1.
 
   Returns:
     As `photo_folder.list_folder`, a row for each owner of a photo; and, if the
@@ -253,7 +267,11 @@ def list_table(
 
 
 def _look_at(image: str, root: str) -> tuple[bytes, int, int, str | None]:
-  """Returns a path below the root, and what `photo_index.look_at` finds."""
+  """Returns a path below the root, and what `photo_index.look_at` finds.
+
+  Accepts backslashes and other Unicode forms of a name. A path that leaves the
+  root gets a fault and is not looked at.
+  """
   path = image
   if "\\" in path and not os.path.exists(os.path.join(root, path)):
     path = path.replace("\\", "/")

@@ -1,4 +1,4 @@
-"""Parts of clients' input pipelines."""
+"""Parts of clients' input pipelines, in TensorFlow operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READING_BATCH = 64
 
 
 def is_image(shape: Sequence[int]) -> bool:
-  """Whether examples of a shape are images.
+  """Whether examples of a shape are images: those with three axes.
 
   Args:
     shape: `[height, width, channels]` of an image, `[size]` of a vector,
@@ -29,7 +29,11 @@ def is_image(shape: Sequence[int]) -> bool:
 
 
 def dtype_of(shape: Sequence[int]) -> np.dtype:
-  """Type of examples of a shape: uint8 for images, float32 for others."""
+  """Type of examples of a shape: uint8 for images, float32 for others.
+
+  Args:
+    shape: See `is_image`.
+  """
   return np.dtype("uint8" if is_image(shape) else "float32")
 
 
@@ -37,6 +41,9 @@ def build_options() -> tf.data.Options:
   """Builds the options of a pipeline that lives for one client.
 
   Tuning and rewriting such a short-lived pipeline costs more than it gains.
+
+  Returns:
+    Options without autotuning and without default rewrites.
   """
   options = tf.data.Options()
   options.autotune.enabled = False

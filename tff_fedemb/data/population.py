@@ -35,7 +35,11 @@ class Population:
 
     Args:
       size: Number of users, positive.
-      user_id_fn: Identifier of a slot; the slot's decimal number by default.
+      user_id_fn: Identifier of a slot, in [0, size); None for the slot's
+        decimal number.
+
+    Raises:
+      errors.FieldError: If the size is not a positive integer.
     """
     self._size = checks.check_integer("num_users", size, minimum=1)
     self._user_id_fn = user_id_fn or str
@@ -47,8 +51,12 @@ class Population:
     Args:
       user_ids: Identifier of each user, in the order of their slots.
 
+    Returns:
+      A population that holds a copy of the identifiers.
+
     Raises:
       DataError: If one is empty, repeated, or has line breaks, quotes or NULs.
+      errors.FieldError: If there are none.
     """
     ids = list(user_ids)
     if len(set(ids)) != len(ids):
@@ -68,7 +76,7 @@ class Population:
       number: Number of users to draw, less than all.
 
     Returns:
-      The population of the others, in their order, and those drawn.
+      The population of the others, in their order, and the identifiers drawn.
     """
     generator = np.random.default_rng(0)
     drawn = generator.choice(len(self), number, replace=False, shuffle=False)
@@ -88,18 +96,25 @@ class Population:
 
   @property
   def digest(self) -> str:
-    """SHA-256, in hexadecimal digits, of up to 10,000 of the identifiers."""
+    """SHA-256, in hexadecimal digits, of up to 10,000 of the identifiers.
+
+    It tells populations apart; the size is part of it.
+    """
     step = -(-self._size // _DIGESTED)  # Rounded up.
     some = range(0, self._size, step)
     text = SEPARATOR.join(map(self.user_id, some))
     return hashlib.sha256(f"{self._size}\n{text}".encode()).hexdigest()
 
   def user_id(self, slot: int) -> str:
-    """Identifier of the user in a slot."""
+    """Identifier of the user in a slot.
+
+    Args:
+      slot: Place of the user, in [0, N).
+    """
     return self._user_id_fn(int(slot))
 
   def client_id(self, slots: np.ndarray) -> str:
-    """Identifier of a virtual client.
+    """Identifier of a virtual client: those of its users, one per line.
 
     Args:
       slots: Slots of the users that it merges, int `[k]`, in their order.
@@ -107,10 +122,18 @@ class Population:
     return SEPARATOR.join(map(self.user_id, slots))
 
   def client_ids(self, clients: Sequence[np.ndarray]) -> list[str]:
-    """Identifiers of several virtual clients."""
+    """Identifiers of several virtual clients, see `client_id`.
+
+    Args:
+      clients: Slots of the users of each client, int `[k]`.
+    """
     return list(map(self.client_id, clients))
 
 
 def user_ids_of(client_id: str) -> list[str]:
-  """Identifiers of the users that a virtual client merges."""
+  """Identifiers of the users that a virtual client merges.
+
+  Args:
+    client_id: The result of `Population.client_id`.
+  """
   return client_id.split(SEPARATOR)

@@ -87,7 +87,7 @@ class SqliteExamples:
     self.num_examples = sum(number for _, number in users)
 
   def _check_size(self, connection: sqlite3.Connection) -> None:
-    """Refuses a truncated file; no page of it is read."""
+    """Refuses a truncated file without reading its pages."""
     ((expected,),) = connection.execute(
       "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
     )
@@ -109,7 +109,7 @@ class SqliteExamples:
       client_id: Identifier of the virtual client, a string scalar.
 
     Returns:
-      Batches of serialised examples, strings `[b]`, ordered by user.
+      Batches of up to 512 serialised examples, strings `[b]`, ordered by user.
     """
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
     before = (
@@ -134,6 +134,9 @@ class SqliteExamples:
     Args:
       description: Name of the progress bar; None for no bar.
       limit: Largest number of examples; -1 for all.
+
+    Yields:
+      Lists of up to 512 examples.
 
     Raises:
       DataError: If the database is damaged.
@@ -162,6 +165,9 @@ class SqliteExamples:
     Args:
       limit: See `read_batches`.
 
+    Returns:
+      The examples, ordered by user.
+
     Raises:
       DataError: If the database is damaged.
     """
@@ -173,8 +179,14 @@ def write_examples(path: str | os.PathLike[str], rows: _Rows) -> None:
   """Writes a database, whole or not at all.
 
   Args:
-    path: Path of the database; an existing file is replaced.
-    rows: Users of splits with their serialised examples, taken one at a time.
+    path: Path of the database; an existing file is replaced. Its folder is
+      made.
+    rows: Split, user and serialised examples of each user, taken one at a
+      time. A user without examples is listed all the same.
+
+  Raises:
+    OSError: If the folder cannot be made, or the file moved to its place.
+    sqlite3.Error: If the database cannot be written.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,10 @@ from tff_fedemb.data import tfrecord_index
 
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
-  """Parses a batch of serialised examples to encoded images and classes."""
+  """Parses a batch of serialised examples `[b]`.
+
+  Returns encoded images `x`, string `[b]`, and classes `y`, int64 `[b]`.
+  """
   image = tfrecord_files.IMAGE_FEATURE
   label = tfrecord_files.CLASS_FEATURE
   features = tf.io.parse_example(
@@ -61,7 +64,11 @@ def _copy(path: str, rows: pd.DataFrame, cache_dir: pathlib.Path) -> str:
 
 
 def _list_files(directory: str | os.PathLike[str]) -> list[str]:
-  """Lists the names of the visible files in a folder, sorted."""
+  """Lists the names of the visible files in a folder, sorted.
+
+  Raises:
+    DataError: If it cannot be read, or has no file.
+  """
   names = []
   try:
     for entry in os.scandir(directory):
@@ -104,13 +111,15 @@ class TfRecordExamples:
     Args:
       directory: The folder; the name of a file is a user's identifier. Hidden
         files and sub-folders are ignored.
-      cache_dir, name: See `open_index`. Copies of files without what is left
-        out are there too.
+      cache_dir: Directory of the index, and of copies of files without the
+        examples that are left out.
+      name: See `tfrecord_index.open_index`.
       bad: Collects the faults.
 
     Raises:
       DataError: If there is no file, one cannot be read, or no user has an
         example that can be used.
+      errors.FieldError: If the cache directory cannot be written.
     """
     self._directory = pathlib.Path(directory).resolve()
     self.user_ids = _list_files(directory)
@@ -176,7 +185,10 @@ class TfRecordExamples:
     """Returns the path of the file that an example is in.
 
     Args:
-      row: The example's place in `labels`.
+      row: The example's place in `labels`, in [0, examples).
+
+    Returns:
+      The path of the user's file, even if a copy is read in its place.
     """
     return self._path(self.user_ids[self._files_of_labels[row]])
 

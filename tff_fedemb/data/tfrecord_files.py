@@ -40,6 +40,9 @@ RECORD_OVERHEAD = 80
 def read_json(path: pathlib.Path) -> dict[str, Any]:
   """Reads an object from a JSON file.
 
+  Args:
+    path: The file, which need not exist.
+
   Returns:
     The object; an empty one if there is no file, or something else in it.
   """
@@ -56,7 +59,10 @@ def serialize_example(
   """Serialises a `tf.train.Example`, always to the same bytes.
 
   Args:
-    features: Bytes, integers and float arrays by name.
+    features: Bytes, integers (int64) and float arrays (flattened) by name.
+
+  Returns:
+    The serialised example.
   """
   example = tf.train.Example()
   for name, value in features.items():
@@ -90,11 +96,11 @@ def write_records(
   """Writes a TFRecord file, whole or not at all.
 
   Args:
-    path: Path of the file, in a folder that exists.
+    path: Path of the file, in a folder that exists; an old file is replaced.
     records: Serialised records, read one at a time.
 
   Raises:
-    OSError: If the disk is full.
+    OSError: If the disk is full, or the file cannot be moved to its place.
   """
   with whole_files.replacing(path) as partial:
     try:

@@ -97,7 +97,7 @@ def read_images(path: pathlib.Path, rows: pd.DataFrame) -> list[bytes]:
 
 
 def _parse(serialized: bytes) -> tuple[int, bytes | None]:
-  """Returns the label and the image; -1 and None if it has not one of each."""
+  """Returns the label and the image; -1 and None unless it has one of each."""
   try:
     features = tf.train.Example.FromString(serialized).features.feature
   except message.DecodeError:
@@ -116,7 +116,11 @@ def _is_like_jpeg(image: bytes) -> bool:
 
 
 def _read_rows(path: pathlib.Path, size: int, *, decode_all: bool) -> list:
-  """Reads a file's records: number, offset, length, label and fault of each."""
+  """Reads a file's records: number, offset, length, label and fault of each.
+
+  A file that ends within a record gets one more row, see the module. `size` is
+  the file's size in bytes.
+  """
   rows: list[list] = []
   images: dict[int, bytes] = {}
   end = 0
@@ -163,6 +167,7 @@ def build_index(
     The index, see the module.
 
   Raises:
+    OSError: If a file is missing.
     DataError: If a file cannot be read at all.
   """
   rows = []
@@ -215,8 +220,9 @@ def open_index(
   Args:
     paths: The files, in one folder, at least one.
     cache_dir: Directory of the indices.
-    name: Beginning of the name of the index, also told in the progress bar.
-    decode_all: See `build_index`.
+    name: Beginning of the name of the index, also shown in the progress bar.
+    decode_all: See `build_index`; the two kinds of index have files of their
+      own.
 
   Returns:
     The index, see the module.
@@ -244,7 +250,11 @@ def open_index(
 def _compute_fingerprint(
   paths: Sequence[pathlib.Path], *, decode_all: bool
 ) -> str:
-  """Computes a digest that changes when a file or the kind of index does."""
+  """Computes a digest that changes when a file or the kind of index does.
+
+  Raises:
+    DataError: If a file is missing.
+  """
   digest = hashlib.sha256(repr((_INDEX_VERSION, decode_all)).encode())
   try:
     for path in paths:
