@@ -7,7 +7,6 @@ The programs `extract_features`, `classify_features` and `sweep_features` call
 this room.
 
 Read `classifier` first, which has the interface of scikit-learn's estimators,
-then `method`, the contract of a method, and `least_squares`, one of them.
-`noise` is the only door through which a fit sees data. `federated` fits with
-users as the ones protected.
+then `method`, the contract of a method, and `least_squares`, one of them. A fit
+reaches data only through `noise`. `federated` has fits that protect users.
 """

@@ -149,7 +149,11 @@ def calibrate(
 # A sweep repeats fits that differ in nothing but their seed.
 @functools.lru_cache(maxsize=1024)
 def _find_scale(epsilon: float, delta: float | None) -> float:
-  """Finds the noise multiplier of one Gaussian mechanism for a target."""
+  """Finds the noise multiplier of one Gaussian mechanism for a target.
+
+  Rounded up to five digits, so that epsilon stays below the target; 0 for an
+  infinite epsilon.
+  """
   if epsilon == math.inf:
     return 0.0
   log_scale = dp_accounting.calibrate_dp_mechanism(

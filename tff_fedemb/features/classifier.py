@@ -133,6 +133,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     users: Settings for protecting users; `None` protects examples.
     coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
     classes_: `[num_classes]`: 0, 1, ...
+    n_features_in_: dim, the length of a feature vector.
     report_: A `FitReport`.
   """
 
@@ -154,10 +155,11 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     """Fits the classifier.
 
     Args:
-      features: `[n, d]`.
-      labels: `[n]`.
-      users: User of each example, strings or integers `[n]`, where users are
-        protected.
+      features: `[n, d]` real numbers; vectors longer than `clip_norm` are
+        scaled down to it.
+      labels: `[n]`, integers in [0, num_classes).
+      users: User of each example, strings or integers `[n]`, if users are
+        protected; not used otherwise.
 
     Returns:
       The classifier itself.
@@ -249,7 +251,11 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     *,
     num_protected: int,
   ) -> None:
-    """Sets the fitted attributes; refuses weights that are not finite."""
+    """Sets the fitted attributes; `num_protected` is the number of units.
+
+    Raises:
+      errors.FieldError: If the weights are not finite.
+    """
     values = dataclasses.asdict(method)
     if not np.isfinite(weights).all():
       name = "regularization"
@@ -292,7 +298,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     unit: str,
     num_protected: int,
   ) -> list[str]:
-    """Lists the reasons why the guarantee may be empty."""
+    """Lists the reasons why the guarantee may be empty; none without noise."""
     if budget.epsilon == math.inf:
       return []
     delta = budget.delta

@@ -105,7 +105,12 @@ class ClippedExamples:
 
     Args:
       rows: Numbers of the examples, `[m]`, in any order; `None` for all.
-      wide: Further numbers that the caller holds for each example.
+      wide: Number of further values that the caller holds for each example;
+        with more of them, chunks have fewer examples.
+
+    Yields:
+      Features of type `dtype` and labels int64, some 4 million numbers at a
+      time.
 
     Raises:
       errors.FieldError: If a feature is not finite.
@@ -122,13 +127,13 @@ class ClippedExamples:
 
   @functools.cached_property
   def _kept(self) -> np.ndarray:
-    """All clipped features `[n, d]`."""
+    """All clipped features `[n, d]`, read-only, computed on the first use."""
     kept = self._clip(slice(None))
     kept.flags.writeable = False
     return kept
 
   def _clip(self, rows: np.ndarray | slice) -> np.ndarray:
-    """Returns clipped features of some rows."""
+    """Returns clipped features of some rows, of type `dtype`."""
     return clip_rows(
       self._features[rows], self.size.clip_norm, dtype=self.dtype
     )
@@ -160,15 +165,15 @@ def clip_rows(
   *,
   dtype: np.dtype | None = None,
 ) -> np.ndarray:
-  """Scales longer rows down so that their L2 norm is a bound.
+  """Scales rows down whose L2 norm exceeds a bound.
 
   Args:
     features: `[n, d]`.
     clip_norm: The bound, positive.
-    dtype: Type of the result, by default that of the features.
+    dtype: Type of the result; None for that of the features.
 
   Returns:
-    `[n, d]`; shorter rows are as they were.
+    A new array `[n, d]`; rows within the bound keep their values.
 
   Raises:
     errors.FieldError: If a number is not finite, or a norm above 1e154.

@@ -123,6 +123,9 @@ class ExtractionConfig(image_sources.ImageConfig):
 
     Args:
       draw: Number of the draw; each has a generator of its own.
+
+    Returns:
+      A generator that depends on `seed` and the number alone.
     """
     return np.random.default_rng([self.seed, draw])
 
@@ -187,7 +190,11 @@ def _embed(
   source: image_sources.ImageSource,
   classes: np.ndarray,
 ) -> feature_files.FeatureSet:
-  """Embeds images of some classes, and labels these 0, 1, ..."""
+  """Embeds images of some classes, and labels these 0, 1, ...
+
+  Returns features `[n, d]` with labels and, if known, users. Images that cannot
+  be read are left out if the settings skip them.
+  """
   rows = source.draw_rows(
     config.max_images,
     np.flatnonzero(np.isin(source.labels, classes)),
@@ -212,7 +219,11 @@ def _take_pixels(images: np.ndarray, *, largest: int) -> np.ndarray:
 
 
 def _load_model(config: ExtractionConfig) -> saved_models.Model | None:
-  """Loads the model, or returns `None` where pixels are the features."""
+  """Loads the model; returns `None` if pixels are the features.
+
+  Raises:
+    errors.FieldError: If the model cannot be used.
+  """
   if config.saved_model:
     return saved_models.load(
       config.saved_model,
@@ -235,7 +246,11 @@ def _open_source(
   config: ExtractionConfig,
   model_shape: image_sources.ImageShape | None,
 ) -> image_sources.ImageSource:
-  """Opens the images, in the shape that the model takes."""
+  """Opens the images, in the shape that the model takes.
+
+  `model_shape` is height, width and channels; None if the model or the pixels
+  leave it open.
+  """
   if config.digits:
     # Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI
     # Machine Learning Repository, 1998: its test part, 8x8 pixels of 0 to 16.
@@ -290,7 +305,7 @@ def _split_test(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class for testing, at least one and not all.
 
-  A class's only image is for training.
+  The only image of a class is for training.
 
   Returns:
     Rows to train on and rows to test on, ascending.

@@ -50,6 +50,7 @@ class FeatureCovariance(gradient_steps.GradientMethod):
   covariance_share: float = config.field(0.02, above=0, below=1)
 
   def plan_releases(self, size: examples_lib.ProblemSize):
+    """Plans F once, and a gradient in every step."""
     return (
       budget_lib.PlannedRelease("covariance", self.covariance_share),
       self.plan_gradients(share=1.0 - self.covariance_share),
@@ -60,6 +61,11 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
+    """Adds lambda to the defaults of the gradients.
+
+    It is at least the norm of the noise on F, and large enough for
+    `logit_noise`.
+    """
     of_covariance = noise.noise_norm(
       size.clip_norm**2 * noise_multipliers["covariance"], size.dim
     )
@@ -81,6 +87,10 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     releases: noise.Releases,
     preconditioner: np.ndarray | None = None,
   ) -> np.ndarray:
+    """Releases F, then descends along gradients that it preconditions.
+
+    `preconditioner` is overwritten; it is here for the base class alone.
+    """
     size = examples.size
     covariance, _ = least_squares.add_up(examples)
     release = releases.open("covariance", sensitivity=size.clip_norm**2)
@@ -94,6 +104,9 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     Args:
       covariance: F with its noise, `[d, d]`.
       num_examples: n, the number that gradients are divided by.
+
+    Returns:
+      Float64 `[d, d]`, symmetric up to rounding.
 
     Raises:
       errors.FieldError: If the matrix is singular up to rounding.

@@ -34,6 +34,9 @@ class FeatureSet:
     labels: int64 `[n]`, at least 0; other integers are converted.
     users: User of each example, str `[n]`, or `None` if not known; bytes and
       integers are converted.
+
+  Raises:
+    errors.FieldError: If a shape, a type or a value is another.
   """
 
   features: np.ndarray
@@ -53,10 +56,16 @@ class FeatureSet:
       object.__setattr__(self, "users", users.astype(str))
 
   def take(self, rows: np.ndarray | slice) -> "FeatureSet":
-    """Copies some examples, or shares their memory where rows are a slice.
+    """Copies some examples, or shares their memory if rows are a slice.
 
     Args:
       rows: A slice, numbers int `[m]` in any order, or a mask bool `[n]`.
+
+    Returns:
+      The chosen examples, with their users if these are known.
+
+    Raises:
+      errors.FieldError: If none is chosen.
     """
     users = self.users
     if users is not None:
@@ -72,6 +81,9 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
 
   Args:
     path: A file as in the module's docstring, whatever its suffix.
+
+  Returns:
+    The features, with labels and users.
 
   Raises:
     errors.DataError: If there is no such file, or it is damaged or holds
@@ -104,6 +116,9 @@ def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
   Args:
     path: The file that these come from.
 
+  Yields:
+    Nothing; the block reads or uses the file's arrays.
+
   Raises:
     errors.DataError: In place of a FieldError about one of the three.
   """
@@ -116,7 +131,11 @@ def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _read(path: str | os.PathLike[str], archive: Any, name: str) -> np.ndarray:
-  """Reads an array of an .npz, or maps it into memory."""
+  """Reads an array of an .npz, or maps it into memory, read-only.
+
+  Compressed and empty arrays are read. `name` is the array's name in the
+  archive.
+  """
   info = archive.zip.getinfo(f"{name}.npy")
   with archive.zip.open(info) as member:
     # The array begins after the member's header, whose size the zip's directory
@@ -148,7 +167,7 @@ def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
 
   Args:
     path: The file, whatever its suffix; it is replaced if it exists.
-    feature_set: Its content, `user` only if the users are known.
+    feature_set: Its content; `user` is written only if the users are known.
   """
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:

@@ -1,4 +1,7 @@
-"""The base of methods that release many noised gradients."""
+"""The base of methods that release many noised gradients.
+
+Subclasses choose the learning rate, and may precondition the gradients.
+"""
 
 from collections.abc import Callable, Mapping
 import dataclasses
@@ -64,6 +67,7 @@ class GradientMethod(method.Method):
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
+    """Clips gradients to C, and begins a sigmoid loss at probability 1 / K."""
     logit_bias = 0.0
     if self.loss == "sigmoid":
       logit_bias = math.log(1 / (size.num_classes - 1))
@@ -74,6 +78,9 @@ class GradientMethod(method.Method):
 
     Args:
       share: Share of the fit's budget that all gradients get together.
+
+    Returns:
+      A release named `GRADIENT`, made `steps` times.
     """
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps)
 
@@ -88,7 +95,14 @@ class GradientMethod(method.Method):
     Args:
       examples: The data.
       releases: Makes the release of each step.
-      preconditioner: As `descend` has it.
+      preconditioner: Symmetric `[d, d]`, see `descend`; `None` for the
+        identity.
+
+    Returns:
+      Weights, float64 `[K, d]`.
+
+    Raises:
+      errors.FieldError: If the features are not finite.
     """
     return self.descend(
       lambda weights: self.mean_gradient(weights, examples, releases),
@@ -102,13 +116,17 @@ class GradientMethod(method.Method):
     size: examples_lib.ProblemSize,
     preconditioner: np.ndarray | None = None,
   ) -> np.ndarray:
-    """Returns the weights `[K, d]` after all steps, from zeros.
+    """Descends from zero weights, with all defaults filled in.
 
     Args:
-      mean_gradient: Releases a gradient `[K, d]` at weights `[K, d]`.
+      mean_gradient: Releases a gradient `[K, d]` at weights `[K, d]`; called
+        `steps` times.
       size: Size of the problem.
       preconditioner: Symmetric `[d, d]`, which multiplies gradients from the
         right; `None` for the identity.
+
+    Returns:
+      The weights after all steps, float64 `[K, d]`.
     """
     weights = np.zeros([size.num_classes, size.dim])
     velocity = np.zeros_like(weights)
@@ -150,15 +168,19 @@ class GradientMethod(method.Method):
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
   ) -> np.ndarray:
-    """Releases a gradient's noised sum `[K, d]` over the number of examples.
+    """Releases the noised sum of gradients over the number of examples.
 
     Args:
       weights: `[K, d]`.
       examples: The data.
       releases: Makes the release.
 
+    Returns:
+      Float64 `[K, d]`.
+
     Raises:
       RuntimeError: If all planned gradients were released.
+      errors.FieldError: If the features are not finite.
     """
     clip_norm = self.gradient_clip_norm
     size = examples.size

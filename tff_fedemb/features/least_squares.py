@@ -68,6 +68,7 @@ class LeastSquares(method.Method):
   covariance_share: float = config.field(0.05, above=0, below=1)
 
   def plan_releases(self, size: examples_lib.ProblemSize):
+    """Plans the class sums, G and, with 'per_class', all A_l, each once."""
     class_sum = budget_lib.PlannedRelease(
       "class_sum", 1 - self.covariance_share
     )
@@ -84,6 +85,7 @@ class LeastSquares(method.Method):
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
+    """Chooses lambda by the noise on the sums, see the class."""
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
       _NOISE_FACTOR
@@ -103,6 +105,11 @@ class LeastSquares(method.Method):
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
   ) -> np.ndarray:
+    """Releases the sums once and solves for each class.
+
+    With 'per_class' the examples are read K + 1 times, and one matrix A_l is in
+    memory at a time.
+    """
     size = examples.size
     background, class_sums = add_up(examples)
     release = releases.open("class_sum", sensitivity=size.clip_norm)

@@ -2,9 +2,9 @@
 
 For weights W `[K, d]` and an example x with class y, a loss of the logits W x
 has the gradient r x' with residuals r `[K]`: a matrix of rank one, whose norm
-is |r| |x|. Clipping an example's gradient therefore takes no memory for it.
+is |r| |x|. Clipping an example's gradient therefore needs no memory for it.
 
-The sigmoid loss is one logistic regression a class. With zero weights each of
+The sigmoid loss is one logistic regression per class. With zero weights each of
 K classes has probability 1/2, so that the K - 1 other classes dominate the
 gradient of an example. A constant bias of all logits, which is not trained,
 gives another starting point.
@@ -120,17 +120,28 @@ def total_gradient(
 
 
 def row_norms(matrix: np.ndarray) -> np.ndarray:
-  """Returns L2 norms `[b]` of rows `[b, d]`, in float64.
+  """Computes the L2 norms of rows in float64.
 
   In float32, squares of large and small numbers would over- and underflow.
+
+  Args:
+    matrix: `[b, d]`.
+
+  Returns:
+    Float64 `[b]`.
   """
   return np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
 
 
 def clip_scales(norms: np.ndarray, clip_norm: float) -> np.ndarray:
-  """Returns the factors that clip contributions of norms `[b]`.
+  """Computes the factors that clip contributions to a norm.
 
-  The factor is 0 where the norm is not finite.
+  Args:
+    norms: Norms of the contributions, `[b]`.
+    clip_norm: The bound, positive.
+
+  Returns:
+    Factors in [0, 1], `[b]`; 0 if the norm is not finite.
   """
   with np.errstate(divide="ignore", invalid="ignore"):
     scales = np.minimum(clip_norm / norms, 1.0)

@@ -69,11 +69,14 @@ class Method(config.Config, abc.ABC):
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
   ) -> np.ndarray:
-    """Returns the classifier's weights `[num_classes, dim]`.
+    """Returns the classifier's weights.
 
     Args:
       examples: The data.
       releases: Makes the planned releases, each as often as planned.
+
+    Returns:
+      Float64 `[num_classes, dim]`.
 
     Raises:
       errors.FieldError: If the features are not finite, or a matrix is
@@ -90,6 +93,12 @@ class Method(config.Config, abc.ABC):
     Args:
       size: See `find_defaults`.
       noise_multipliers: See `find_defaults`.
+
+    Returns:
+      A copy of the method that `fit` can use.
+
+    Raises:
+      errors.FieldError: If a default is out of its range.
     """
     found = self.find_defaults(size, noise_multipliers)
     missing = {x: y for x, y in found.items() if getattr(self, x) is None}

@@ -1,4 +1,4 @@
-"""Newton's method on one logistic regression a class.
+"""Newton's method on one logistic regression per class.
 
 Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-Newton.
@@ -81,6 +81,7 @@ class Newton(method.Method):
   logit_bias: float = config.field(0.0, minimum=-100, maximum=100)
 
   def plan_releases(self, size: examples_lib.ProblemSize):
+    """Plans all Hessians, and all gradients, in every step."""
     return (
       budget_lib.PlannedRelease("hessian", self.hessian_share, self.steps),
       budget_lib.PlannedRelease("gradient", 1 - self.hessian_share, self.steps),
@@ -91,6 +92,7 @@ class Newton(method.Method):
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
+    """Bounds norms so that nothing is clipped; damps by the noise's norm."""
     others = (size.num_classes - 1) * self.negative_weight**2
     root = math.sqrt(1 + others)
     hessian_clip_norm = self.hessian_clip_norm or root / 4 * size.clip_norm**2
@@ -107,6 +109,10 @@ class Newton(method.Method):
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
   ) -> np.ndarray:
+    """Takes `steps` damped steps from zero weights.
+
+    Gradient and Hessians of a step are both at the weights before it.
+    """
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):
@@ -138,7 +144,11 @@ class Newton(method.Method):
     weights: np.ndarray,
     examples: examples_lib.ClippedExamples,
   ) -> Iterator[np.ndarray]:
-    """Yields the Hessian `[d, d]` of each class; clips those of an example."""
+    """Yields the Hessian of each class, float64 `[d, d]`, without noise.
+
+    The Hessians of one example are clipped together. The examples are read once
+    for each group of classes whose Hessians fit into memory.
+    """
     size = examples.size
     group = max(1, _NUMBERS_OF_HESSIANS // size.dim**2)
     for first in range(0, size.num_classes, group):

@@ -235,7 +235,11 @@ class Releases:
 
 
 def symmetrize(matrix: np.ndarray) -> np.ndarray:
-  """Returns the mean of a matrix `[d, d]` and its transpose."""
+  """Returns the mean of a matrix and its transpose.
+
+  Args:
+    matrix: `[d, d]`.
+  """
   return (matrix + matrix.T) / 2
 
 
@@ -266,5 +270,8 @@ def noise_norm(stddev: float, dim: int) -> float:
   Args:
     stddev: Standard deviation of the release.
     dim: d, number of rows.
+
+  Returns:
+    The norm, in the unit of the standard deviation; 0 without noise.
   """
   return stddev * (2.0 * dim) ** 0.5

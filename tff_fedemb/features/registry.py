@@ -1,4 +1,4 @@
-"""The registry of methods."""
+"""The registry of methods, by the names that flags and reports use."""
 
 from tff_fedemb import registry
 from tff_fedemb.features import feature_covariance

@@ -48,8 +48,14 @@ class Problem:
 def read_problem(config: feature_settings.CommonConfig) -> Problem:
   """Reads the features of a fit.
 
+  It prints a warning to standard error if classes to test on have no example to
+  fit on; no guarantee covers that warning.
+
   Args:
     config: Settings with the files, and the protected unit.
+
+  Returns:
+    The examples, and the counts that may be published.
 
   Raises:
     errors.DataError: If a file cannot be used.
@@ -120,7 +126,12 @@ def hold_out(
 
 
 def _count_classes(labels: np.ndarray) -> int:
-  """Returns the number of classes, one more than the largest label."""
+  """Returns the number of classes, one more than the largest label.
+
+  Raises:
+    errors.FieldError: If it is below 2, or exceeds the number of examples, as
+      with identifiers for labels.
+  """
   counted = 1 + int(labels.max())
   # With identifiers as labels, memory would grow with the largest identifier.
   if not 2 <= counted <= max(len(labels), 2):
@@ -256,7 +267,15 @@ def check_files(config: feature_settings.CommonConfig, *others: str) -> None:
 
 
 def describe_settings(config: feature_settings.CommonConfig) -> dict[str, Any]:
-  """Returns settings of a fit for its report, JSON values by name."""
+  """Returns settings of a fit for its report.
+
+  Args:
+    config: Settings of the fit.
+
+  Returns:
+    JSON values by name: the files, the clip norm, and the fields of
+      `protection`.
+  """
   return {
     "train": config.train,
     "test": config.test,
@@ -297,7 +316,7 @@ def write(
 
 
 def _describe(report: Mapping[str, Any]) -> list[str]:
-  """Describes the accuracy of a fit, and its guarantee."""
+  """Describes the accuracy of a fit, and its guarantee, in two lines."""
   fitted = f"{report.get('train_size', 0):,} examples"
   if "num_users" in report:
     fitted = f"{report['num_users']:,} users"

@@ -1,4 +1,7 @@
-"""Settings of private fits on features, as a user types them."""
+"""Settings of private fits on features, as a user types them.
+
+`runs` derives the settings of one fit from them, `sweeps` those of many.
+"""
 
 import dataclasses
 from typing import Any
@@ -90,7 +93,7 @@ class CommonConfig(config.Config):
 
   @property
   def users(self) -> UserSettings | None:
-    """Protection of users; `None` where examples are protected."""
+    """Protection of users; `None` if examples are protected."""
     if isinstance(self.protection, UserSettings):
       return self.protection
     return None
@@ -108,9 +111,12 @@ class CommonConfig(config.Config):
       text: A key of `registry.METHODS`, with :NAME=VALUE for each
         hyperparameter; a value of none is the default.
 
+    Returns:
+      The method; hyperparameters that are not named have their defaults.
+
     Raises:
-      errors.FieldError: If a hyperparameter is unknown, a value out of its
-        range, or the method not for users.
+      errors.FieldError: If the method or a hyperparameter is unknown, a value
+        is out of its range, or the method cannot protect users.
     """
     name, *items = text.split(":")
     checks.check_choice(field, name, self.method_names)
@@ -132,7 +138,7 @@ class CommonConfig(config.Config):
 
   @property
   def method_names(self) -> list[str]:
-    """Methods that can protect the unit."""
+    """Names of the methods that can protect the unit."""
     return [
       name
       for name, cls in registry.METHODS.items()
@@ -178,7 +184,11 @@ def parse(text: str, kind: type) -> Any:
 
 
 def describe_methods() -> str:
-  """Returns the hyperparameters of every method, with defaults, for a help."""
+  """Lists the hyperparameters of every method, with defaults, for a help.
+
+  Returns:
+    A line per method, such as "sgd: steps=30, momentum=0.9, ...".
+  """
   lines = []
   for name, cls in registry.METHODS.items():
     values = [f"{spec.name}={spec.default}" for spec in config.specs(cls)]

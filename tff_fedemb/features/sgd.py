@@ -1,9 +1,9 @@
 """First order: gradients of the last layer, each example's clipped.
 
-Abadi et al. 2016, "Deep Learning with Differential Privacy"; with all examples
-in every step and weights that begin at zero as in Mehta, Thakurta, Kurakin and
-Cutkosky 2022, "Large Scale Transfer Learning for Differentially Private Image
-Classification" (arXiv 2205.02973).
+Abadi et al. 2016, "Deep Learning with Differential Privacy". As in Mehta,
+Thakurta, Kurakin and Cutkosky 2022, "Large Scale Transfer Learning for
+Differentially Private Image Classification" (arXiv 2205.02973), every step uses
+all examples, and weights begin at zero.
 """
 
 from collections.abc import Mapping
@@ -30,6 +30,7 @@ class Sgd(gradient_steps.GradientMethod):
   """
 
   def plan_releases(self, size: examples_lib.ProblemSize):
+    """Plans nothing but the gradients."""
     return (self.plan_gradients(share=1.0),)
 
   def find_defaults(
@@ -37,6 +38,7 @@ class Sgd(gradient_steps.GradientMethod):
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
+    """Adds the learning rate: 4 / C^2, or less if the noise is large."""
     learning_rate = _LARGEST_RATE / size.clip_norm**2
     noise = self.noise_on_logit(size, noise_multipliers["gradient"])
     if noise:

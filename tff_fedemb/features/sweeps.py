@@ -80,7 +80,11 @@ class SweepConfig(feature_settings.CommonConfig):
 
   @property
   def parsed_epsilons(self) -> list[float]:
-    """Epsilons, each once, ascending."""
+    """Epsilons, each once, ascending, positive; infinity for no noise.
+
+    Raises:
+      errors.FieldError: If a text is not such a number.
+    """
     numbers = set()
     for text in self.epsilons:
       number = feature_settings.parse(text, float)
@@ -90,7 +94,11 @@ class SweepConfig(feature_settings.CommonConfig):
 
   @property
   def parsed_seeds(self) -> list[int] | list[None]:
-    """Seed of each fit of a method and epsilon; `None` for secret noise."""
+    """Seed of each fit of a method and epsilon; `None` for secret noise.
+
+    Raises:
+      errors.FieldError: If a text is not an integer of at least 0.
+    """
     if not self.seeds:
       return [None] * (self.num_fits or _NUM_FITS)
     seeds = []
@@ -160,7 +168,10 @@ def _fit_all(
   problem: feature_runs.Problem,
   methods: Mapping[str, method_lib.Method],
 ) -> tuple[list[dict[str, Any]], dict[str, list[figures.Measurement]]]:
-  """Fits all methods at all epsilons; returns JSON values, and curves."""
+  """Fits all methods at all epsilons; returns JSON values, and curves.
+
+  There is a value for each method and epsilon, and a curve for each method.
+  """
   order = list(itertools.product(methods, config.parsed_epsilons))
   bar = progress_lib.create_bar("Fitting", unit="epsilons", items=order)
   results = []
@@ -180,7 +191,10 @@ def _measure(
   method: method_lib.Method,
   epsilon: float,
 ) -> dict[str, Any]:
-  """Fits a method several times; returns JSON values and one fit's report."""
+  """Fits a method several times; returns JSON values and one fit's report.
+
+  `stdev` is None for a single fit.
+  """
   accuracies = []
   for seed in config.parsed_seeds:
     # Only the accuracy of an earlier fit is kept, to save memory.
@@ -201,7 +215,7 @@ def _measure(
 
 
 def _describe(config: SweepConfig, problem: feature_runs.Problem) -> str:
-  """Returns the caption of the picture."""
+  """Returns the caption of the picture: sizes, and the protected unit."""
   size = problem.size
   unit = "example"
   fitted = size.get("train_size")
@@ -217,7 +231,10 @@ def _describe(config: SweepConfig, problem: feature_runs.Problem) -> str:
 
 
 def _to_table(results: Sequence[Mapping[str, Any]]) -> str:
-  """Returns a row for each method, a column for each epsilon."""
+  """Returns a row for each method, a column for each epsilon, as text.
+
+  A cell has the mean accuracy, and the standard deviation over several fits.
+  """
   table: dict[str, dict[str, str]] = collections.defaultdict(dict)
   for result in results:
     text = f"{result['mean']:.4f}"

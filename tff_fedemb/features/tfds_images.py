@@ -93,7 +93,10 @@ def open_source(
 
 
 def _iterate(builder: Any, split: str, decoders: Any) -> Iterator[Any]:
-  """Iterates over examples, always in the same order."""
+  """Iterates over examples, always in the same order.
+
+  `decoders` says which features are read, and how.
+  """
   dataset = builder.as_dataset(
     split=split, shuffle_files=False, decoders=decoders
   )

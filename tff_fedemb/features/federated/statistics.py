@@ -140,6 +140,7 @@ class StatisticsConfig(ClientConfig):
     labels: tf.Tensor,
     weights: Sequence[tf.Tensor],
   ) -> Sequence[tf.Tensor]:
+    """Adds up the scaled stack; `weights` are not used."""
     del weights  # These statistics need none.
     of_moments, of_sums = self._factors
     moments = tf.matmul(scaled, scaled, transpose_a=True)
@@ -201,6 +202,11 @@ class GradientConfig(ClientConfig):
     labels: tf.Tensor,
     weights: Sequence[tf.Tensor],
   ) -> Sequence[tf.Tensor]:
+    """Adds up clipped gradients at the received weights.
+
+    They are in units of the method's `gradient_clip_norm`: each has norm 1 at
+    most.
+    """
     clipped = self.size.clip_norm * scaled
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
     logits += self.method.logit_bias
@@ -289,7 +295,11 @@ def build_process(
 # vector is the Frobenius norm of the matrix. Independent noise on the vector
 # is, on the matrix, that of `noise.Release.add_symmetric_noise`.
 def packed_size(dim: int) -> int:
-  """Returns d (d + 1) / 2: numbers of a packed `[d, d]` matrix."""
+  """Returns d (d + 1) / 2: numbers of a packed `[d, d]` matrix.
+
+  Args:
+    dim: d, at least 1.
+  """
   return dim * (dim + 1) // 2
 
 
