@@ -3,8 +3,8 @@
 `spec.deployment` simulates a run's rounds here before they are trained.
 
 * `deployment`, to be read first, reads a deployment from a file.
-* `devices` says when a user's device is there, how fast it is, and when it is
-  lost.
+* `devices` has the laws of devices: when they are available, how fast they are,
+  and when they are lost.
 * `simulation` plays the rounds on a simulated clock.
 
 The simulation decides who takes part and when. Participation `check_ins` makes

@@ -62,8 +62,14 @@ class Availability(config.Config):
   session_minutes: float = config.field(_INFINITE, above=0, maximum=_INFINITE)
 
   def __post_init__(self):
+    """Makes `time_zones` read-only, with hours as numbers.
+
+    Raises:
+      errors.FieldError: If there is no time zone, hours are outside of [-12,
+        14], a weight is not positive, or another field is out of its range.
+    """
     super().__post_init__()
-    # In JSON, names are texts.
+    # JSON has texts for keys.
     zones = {float(hours): each for hours, each in self.time_zones.items()}
     if not zones:
       raise errors.FieldError(
@@ -72,7 +78,7 @@ class Availability(config.Config):
     for hours, weight in zones.items():
       checks.check_number("time_zones", hours, minimum=-12, maximum=14)
       checks.check_number(f"time_zones.{hours:g}", weight, above=0)
-    # Checked values must not change.
+    # Read-only: values that were checked must not change later.
     object.__setattr__(self, "time_zones", types.MappingProxyType(zones))
 
 
@@ -99,6 +105,11 @@ class Compute(config.Config):
   examples_sigma: float = config.field(0.0, minimum=0, maximum=5)
 
   def __post_init__(self):
+    """Checks that `examples_sigma` is 0 with equal work.
+
+    Raises:
+      errors.FieldError: If it is not, or a field is out of its range.
+    """
     super().__post_init__()
     if self.equal_work and self.examples_sigma:
       raise errors.FieldError(
@@ -164,6 +175,11 @@ class Server(config.Config):
   start_hour: float = config.field(0.0, minimum=0, below=24)
 
   def __post_init__(self):
+    """Checks that selection lasts at least as long as the time between check-ins.
+
+    Raises:
+      errors.FieldError: If it is shorter, or a field is out of its range.
+    """
     super().__post_init__()
     if self.selection_minutes < self.check_in_minutes:
       raise errors.FieldError(
@@ -195,12 +211,19 @@ class Deployment(config.Config):
   server: Server
 
   def to_json(self) -> dict[str, Any]:
-    """Returns all values by name, defaults too, as JSON can hold them."""
+    """Returns all values by name, defaults too, as JSON can hold them.
+
+    Returns:
+      Nested dictionaries that `parse` accepts; infinity is "inf".
+    """
     return _plain(self)
 
 
 def _plain(value: Any) -> Any:
-  """A value, or the values of a part by name, as JSON can hold them."""
+  """A value, or the values of a part by name, as JSON can hold them.
+
+  Keys of mappings become texts, and infinity becomes "inf".
+  """
   if isinstance(value, config.Config):
     names = [spec.name for spec in config.specs(type(value))]
     return {name: _plain(getattr(value, name)) for name in names}
@@ -215,9 +238,12 @@ def load(name_or_path: str | os.PathLike[str]) -> Deployment:
   Args:
     name_or_path: One of `PRESETS`, or the path of a YAML file.
 
+  Returns:
+    The deployment, checked; missing values have their defaults.
+
   Raises:
-    errors.FieldError: If there is no such file, it is no YAML file, or a value
-      is unknown, missing or out of its range.
+    errors.FieldError: If there is no such file, it is not a YAML file, or a
+      value is unknown, missing or out of its range.
   """
   path = pathlib.Path(name_or_path)
   if str(name_or_path) in PRESETS:
@@ -234,6 +260,9 @@ def parse(values: Any) -> Deployment:
   Args:
     values: Mappings, nested as the classes are; "inf" is infinity.
 
+  Returns:
+    The deployment, checked.
+
   Raises:
     errors.FieldError: As `load`.
   """
@@ -241,7 +270,11 @@ def parse(values: Any) -> Deployment:
 
 
 def _create(config_class: type[config.Config], values: Any) -> Any:
-  """Creates a part and the parts in it from values by name."""
+  """Creates a part and the parts in it from values by name.
+
+  Raises:
+    errors.FieldError: If a value is unknown, missing or out of its range.
+  """
   name = config_class.__name__.lower()
   # Python's own error says which value is unknown or missing.
   with errors.as_field_error(name, "have its values by name", repr(values)):

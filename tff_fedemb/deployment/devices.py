@@ -1,4 +1,4 @@
-"""The laws of devices: when they are there, how fast they are, when lost.
+"""The laws of devices: when they are available, how fast they are, when lost.
 
 The behaviour of a device is a function of the seed and its slot, and of the
 hour or the round if it changes. Nothing is stored, so a population of any size
@@ -16,7 +16,7 @@ from scipy import special
 
 from tff_fedemb.deployment import deployment as deployment_lib
 
-# Counters: each property has random numbers of its own.
+# Counters, so that each property has random numbers of its own.
 _ZONE, _HABIT, _LEVEL, _PRESENCE, _SPEED = range(5)
 _DOWNLOAD, _UPLOAD, _EXAMPLES, _DROPOUT, _SESSION = range(5, 10)
 # The sine's peak is this many hours after its zero.
@@ -42,7 +42,10 @@ def _mix(values: Any) -> Any:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _start_of_stream(seed: int, counters: tuple[int, ...]) -> np.ndarray:
-  """The first state of a stream, uint64 `[1]`."""
+  """Returns the first state of a stream, uint64 `[1]`; do not change it.
+
+  Streams differ by the seed and the counters, and by how many there are.
+  """
   start = np.array([seed & _MASK], np.uint64)
   for counter in (0, *counters):
     step = np.uint64((counter + 1) * _GOLDEN & _MASK)
@@ -54,7 +57,7 @@ def draw_bits(slots: np.ndarray, *counters: int, seed: int) -> np.ndarray:
   """Returns 64 random bits for each slot.
 
   Args:
-    slots: Integers of at least 0.
+    slots: Integers of at least 0, of any shape.
     *counters: Integers of at least 0; other counters give other bits.
     seed: Seed of all bits.
 
@@ -70,7 +73,11 @@ def draw_bits(slots: np.ndarray, *counters: int, seed: int) -> np.ndarray:
 class Devices:
   """The devices of a population, one for each slot.
 
-  All methods take int64 slots, `[n]`, and return `[n]`.
+  All methods take int64 slots, `[n]`, and return `[n]`. They are functions of
+  slot and seed: a second call returns the same.
+
+  Attributes:
+    config: The laws of the devices.
   """
 
   def __init__(self, config: deployment_lib.Deployment, seed: int):
@@ -88,7 +95,7 @@ class Devices:
     self._zone_ends = weights / weights[-1]
 
   def _uniform(self, slots: np.ndarray, *counters: int) -> np.ndarray:
-    """Uniform numbers in (0, 1)."""
+    """Uniform numbers in (0, 1), float64 `[n]`."""
     bits = draw_bits(slots, *counters, seed=self._seed)
     return ((bits >> np.uint64(11)) + 0.5) * 2.0**-53
 
@@ -99,31 +106,56 @@ class Devices:
     sigma: float,
     *counters: int,
   ) -> np.ndarray:
-    """Lognormal numbers; sigma is the deviation of their logarithm."""
+    """Lognormal numbers; sigma is the standard deviation of their logarithm."""
     normal = special.ndtri(self._uniform(slots, *counters))
     return median * np.exp(sigma * normal)
 
   def time_zone(self, slots: np.ndarray) -> np.ndarray:
-    """Hours ahead of UTC."""
+    """Returns the hours that a device's clock is ahead of UTC.
+
+    Args:
+      slots: Slots of the devices.
+
+    Returns:
+      Hours in [-12, 14], drawn by the weights of `Availability.time_zones`.
+    """
     drawn = self._uniform(slots, _ZONE)
     return self._zones[np.searchsorted(self._zone_ends, drawn)]
 
   def level(self, slots: np.ndarray) -> np.ndarray:
-    """Level of a device's availability, q in FLGo."""
+    """Returns the level of a device's availability, q in FLGo.
+
+    Args:
+      slots: Slots of the devices.
+
+    Returns:
+      Positive factors, lognormal over the devices.
+    """
     law = self.config.availability
     return self._lognormal(slots, law.level_median, law.level_sigma, _LEVEL)
 
   def habit_hours(self, slots: np.ndarray) -> np.ndarray:
-    """Hours by which a user's own day is ahead of the time zone."""
+    """Returns the hours by which a user's own day is ahead of the time zone.
+
+    Args:
+      slots: Slots of the devices.
+
+    Returns:
+      Hours, normally distributed around 0; negative if the user's day is
+      behind.
+    """
     sigma = self.config.availability.habit_sigma_hours
     return sigma * special.ndtri(self._uniform(slots, _HABIT))
 
   def availability(self, slots: np.ndarray, hours: float) -> np.ndarray:
-    """Probability that a device is there.
+    """Computes the probability that a device is available.
 
     Args:
       slots: Slots of the devices.
       hours: Hours since a midnight in UTC.
+
+    Returns:
+      Probabilities in [0, 1], see `deployment.Availability`.
     """
     law = self.config.availability
     own_hours = hours + self.time_zone(slots) - law.peak_hour + _HOURS_TO_TOP
@@ -132,7 +164,7 @@ class Devices:
     return np.clip(self.level(slots) * wave, 0.0, 1.0)
 
   def is_there(self, slots: np.ndarray, hours: float) -> np.ndarray:
-    """Whether a device is there, bool.
+    """Draws whether a device is available.
 
     Presence is drawn anew after every mean length of a session, but at least
     once an hour. A device that was there a minute ago is therefore mostly still
@@ -141,6 +173,9 @@ class Devices:
     Args:
       slots: Slots of the devices.
       hours: Hours since a midnight in UTC.
+
+    Returns:
+      Bool; the share that is true follows `availability`.
     """
     session = self.config.availability.session_minutes / 60
     stretch = int(hours / min(session, _LONGEST_PRESENCE_HOURS))
@@ -148,56 +183,93 @@ class Devices:
     return drawn < self.availability(slots, hours)
 
   def session_seconds(self, slots: np.ndarray, attempt: int) -> np.ndarray:
-    """Seconds for which a selected device stays.
+    """Draws the time for which a selected device stays.
 
     Args:
       slots: Slots of the devices.
       attempt: Number of the round, abandoned ones counted.
+
+    Returns:
+      Seconds, exponential; infinity if devices never leave.
     """
     mean = 60 * self.config.availability.session_minutes
     return -mean * np.log(self._uniform(slots, _SESSION, attempt))
 
   def drops_out(self, slots: np.ndarray, attempt: int) -> np.ndarray:
-    """Whether a selected device fails before it trains, bool.
+    """Draws whether a selected device fails before it trains.
 
     Args:
       slots: Slots of the devices.
       attempt: Number of the round, abandoned ones counted.
+
+    Returns:
+      Bool; true with probability `Deployment.dropout_rate`.
     """
     drawn = self._uniform(slots, _DROPOUT, attempt)
     return drawn < self.config.dropout_rate
 
   def milliseconds_per_example(self, slots: np.ndarray) -> np.ndarray:
-    """Milliseconds of a forward pass of one example."""
+    """Returns the time of a forward pass of one example.
+
+    Args:
+      slots: Slots of the devices.
+
+    Returns:
+      Milliseconds, lognormal over the devices.
+    """
     law = self.config.compute
     return self._lognormal(
       slots, law.milliseconds_per_example, law.sigma, _SPEED
     )
 
   def device_class(self, slots: np.ndarray) -> np.ndarray:
-    """Index in `CLASSES`, by compute speed; each class has a third."""
+    """Returns the index in `CLASSES`, by compute speed.
+
+    Args:
+      slots: Slots of the devices.
+
+    Returns:
+      int64; each class has about a third of the devices.
+    """
     slowness = self._uniform(slots, _SPEED)
     return np.floor((1 - slowness) * len(CLASSES)).astype(np.int64)
 
   def examples(self, slots: np.ndarray, examples: float) -> np.ndarray:
-    """Examples that a device trains on.
+    """Returns the number of examples that a device trains on.
 
     Args:
       slots: Slots of the devices.
       examples: Median of the devices' numbers of examples; with equal work,
         the number of each device.
+
+    Returns:
+      Float64 numbers, not rounded.
     """
     sigma = self.config.compute.examples_sigma
     return self._lognormal(slots, examples, sigma, _EXAMPLES)
 
   def download_mbps(self, slots: np.ndarray) -> np.ndarray:
-    """Bandwidth to the device, in Mbit/s."""
+    """Returns the bandwidth to the device.
+
+    Args:
+      slots: Slots of the devices.
+
+    Returns:
+      Mbit/s, lognormal over the devices; infinity takes no time.
+    """
     law = self.config.network
     return self._lognormal(
       slots, law.download_mbps, law.download_sigma, _DOWNLOAD
     )
 
   def upload_mbps(self, slots: np.ndarray) -> np.ndarray:
-    """Bandwidth from the device, in Mbit/s."""
+    """Returns the bandwidth from the device.
+
+    Args:
+      slots: Slots of the devices.
+
+    Returns:
+      Mbit/s, lognormal over the devices; infinity takes no time.
+    """
     law = self.config.network
     return self._lognormal(slots, law.upload_mbps, law.upload_sigma, _UPLOAD)

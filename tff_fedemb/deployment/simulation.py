@@ -5,11 +5,10 @@ Scale: System Design": devices check in, the server selects more of them than
 it needs, ends the round with the goal's last report or at a deadline, and
 abandons it if too few have come by then.
 
-A round is a function of the seed and of the rounds before. A run that goes on
-after an interruption plays them again, which takes milliseconds a round. The
-server asks devices in a random order until enough are there. The time of a
-round therefore does not grow with the population, and only participants take
-memory.
+A round is a function of the seed and of the rounds before. A run that continues
+after an interruption plays them again, at milliseconds per round. The server
+asks devices in a random order until enough are available. The time of a round
+therefore does not grow with the population, and only participants take memory.
 """
 
 import dataclasses
@@ -27,9 +26,9 @@ from tff_fedemb.deployment import devices as devices_lib
 _MIN_ASKED = 2048
 # The server asks at most so many devices for each one that it wants.
 _MAX_ASKED_FOR_ONE = 1000
-# If no round is released in so long, none will be.
+# After so many days without a released round, the simulation gives up.
 _MAX_DAYS_WITHOUT_ROUND = 30
-# Counter of the orders; the counters of `devices` are smaller.
+# Counter of the random orders; those in `devices` are smaller.
 _ORDER = 100
 # Participations of a user who never took part: their number, and the last one's
 # round and end.
@@ -136,7 +135,18 @@ def permute(
 
 
 class Simulation:
-  """Plays the rounds of a deployment, one after another."""
+  """Plays the rounds of a deployment, one after another.
+
+  Attributes:
+    deployment: Devices and server.
+    devices: The devices, by slot.
+    num_users: Size of the population.
+    work: The work of a device in a round.
+    report_goal: Number of reports that the server wants per round.
+    min_separation: See `__init__`; in released rounds.
+    max_participations: See `__init__`; None for no bound.
+    seed: Seed of all draws.
+  """
 
   def __init__(
     self,
@@ -190,8 +200,11 @@ class Simulation:
   def next_round(self) -> RoundOutcome:
     """Plays the next round, which the server may abandon.
 
+    Returns:
+      The outcome; slots that reported in a released round have participated.
+
     Raises:
-      errors.DataError: If no round could be released for a month.
+      errors.DataError: If no round could be released for a month (30 days).
     """
     server = self.deployment.server
     start = max(self._hours, self._next_start)
@@ -236,7 +249,10 @@ class Simulation:
     return np.array(slots, np.int64), np.array(counts, np.int64)
 
   def _may_take_part(self, slots: np.ndarray, hours: float) -> np.ndarray:
-    """Whether the server's bounds allow users in a round, bool `[n]`."""
+    """Whether the server's bounds allow users in a round, bool `[n]`.
+
+    `hours` is the start of the round in simulated hours.
+    """
     found = [self._participants.get(slot, _NEVER) for slot in slots.tolist()]
     counts, last_rounds, last_hours = np.reshape(found, [-1, 3]).T
     allowed = hours - last_hours >= self.deployment.server.min_separation_hours
@@ -246,7 +262,15 @@ class Simulation:
     return allowed
 
   def _select(self, start: float) -> tuple[np.ndarray, float, float]:
-    """Returns selected slots, the share that is there, hours of waiting."""
+    """Selects devices for a round.
+
+    Args:
+      start: Start of the selection, in simulated hours.
+
+    Returns:
+      Selected slots, int64; the share of the asked devices that is available;
+      and the hours until the selection ends.
+    """
     server = self.deployment.server
     num_users = self.num_users
     wanted = math.ceil(server.over_selection * self.report_goal - 1e-9)
@@ -260,14 +284,21 @@ class Simulation:
     elif found < self._minimum:
       wait = server.selection_minutes
     else:
-      # By then, every device that is there has checked in.
+      # By then, every available device has checked in.
       wait = server.check_in_minutes
     return slots[:wanted], share, wait / 60
 
   def _ask(self, wanted: int, start: float) -> tuple[np.ndarray, float, int]:
-    """Returns slots that may take part, the share there, the number asked.
+    """Asks devices in a random order until enough may take part.
 
-    The server asks devices in a random order until it has found enough.
+    Args:
+      wanted: Number of devices to find.
+      start: Start of the selection, in simulated hours.
+
+    Returns:
+      Slots that are available and may take part, int64, at times fewer or more
+      than wanted; the share of those asked that are available; the number
+      asked.
     """
     clock = start + self.deployment.server.start_hour
     limit = min(self.num_users, _MAX_ASKED_FOR_ONE * wanted)
@@ -295,7 +326,16 @@ class Simulation:
     selection: RoundOutcome,
     slots: np.ndarray,
   ) -> RoundOutcome:
-    """Plays a round of the selected devices, after the selection."""
+    """Plays a round of the selected devices, after the selection.
+
+    Args:
+      selection: Outcome so far; its `end_hours` is the end of the selection.
+      slots: Selected devices, int64 `[n]`.
+
+    Returns:
+      The outcome of the round, which ends when the goal has reported, or at the
+      deadline.
+    """
     deadline = 60 * self.deployment.server.deadline_minutes
     dropped = self.devices.drops_out(slots, self._attempt)
     session = self.devices.session_seconds(slots, self._attempt)
@@ -328,8 +368,14 @@ class Simulation:
   def seconds_of_work(self, slots: np.ndarray) -> np.ndarray:
     """Returns the seconds that devices take for a round, first byte to last.
 
+    Download, training (three times a forward pass) and upload follow each
+    other.
+
     Args:
       slots: Slots of the devices, int64 `[n]`.
+
+    Returns:
+      Seconds, float64 `[n]`; sessions and deadlines are not considered.
     """
     devices = self.devices
     work = self.work
