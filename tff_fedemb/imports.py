@@ -6,7 +6,7 @@ TensorFlow 2.14. They run on TensorFlow 2.21, but for three imports:
 * Both write `tf.keras` and mean Keras 2, which TensorFlow now takes from the
   package `tf_keras` if `TF_USE_LEGACY_KERAS` is set.
 * TensorFlow Privacy imports its estimators. They need `tensorflow_estimator`,
-  which has ended.
+  which has been discontinued.
 * TFF imports its JAX frontend. jaxlib and TensorFlow register the same protocol
   buffers, and a process that loads both ends at once.
 
@@ -15,7 +15,7 @@ executed only when they are used: TensorFlow Probability, and the layers of
 TensorFlow Model Optimization, which load Keras 3 and matplotlib.
 
 TensorFlow also writes a line about oneDNN, whatever the level of its log. If
-`TF_CPP_MIN_LOG_LEVEL` is set, as programs do, an import of it writes nothing.
+`TF_CPP_MIN_LOG_LEVEL` is set, as programs do, importing it writes nothing.
 
 `import tff_fedemb` calls `prepare`, which takes no time and loads nothing:
 packages that are kept out become empty ones when they are imported.
@@ -48,14 +48,14 @@ EXECUTED_LATE = (
   f"{_MODEL_OPTIMIZATION}.sparsity.keras",
 )
 
-# It is re-entrant: a module that is executed may use another one.
+# Re-entrant, because a module that is executed may use another late one.
 _LATE_LOCK = threading.RLock()
 _EXECUTING: set[str] = set()
 _PACKAGE = pathlib.Path(__file__).parent
 
 
 def _wants_quiet() -> bool:
-  """Whether TensorFlow's log is to say nothing at its start."""
+  """Whether TensorFlow's log should be silent at its start."""
   return os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") != "0"
 
 
@@ -65,12 +65,19 @@ def _make_quiet(
   """Makes an import of a module write nothing to file descriptor 2.
 
   TensorFlow writes there that oneDNN is on, whatever the level of its log.
+
+  Args:
+    spec: Where the module was found, changed in place; None if it was not.
+
+  Returns:
+    The same object.
   """
   if spec is None or spec.loader is None:
     return spec
   execute = spec.loader.exec_module
 
   def execute_quietly(module: types.ModuleType) -> None:
+    """Executes the module while standard error leads nowhere."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
       os.dup2(nowhere, 2)
@@ -93,12 +100,21 @@ class _LateModule(types.ModuleType):
   """
 
   def __getattr__(self, name: str) -> Any:
+    """Executes the module on the first use of a name that it lacks.
+
+    Names that begin with two underscores do not count, except for those of its
+    version and its exports.
+
+    Raises:
+      AttributeError: If the executed module lacks the name too.
+    """
     if name.startswith("__") and name not in ("__all__", "__version__"):
       raise AttributeError(name)
     self._execute()
     return types.ModuleType.__getattribute__(self, name)
 
   def __dir__(self) -> list[str]:
+    """Executes the module, and lists its names."""
     self._execute()
     return list(types.ModuleType.__dir__(self))
 
@@ -127,6 +143,7 @@ class _LateLoader(importlib.abc.Loader):
   def create_module(
     self, spec: importlib.machinery.ModuleSpec
   ) -> types.ModuleType:
+    """Creates the empty module that waits for its first use."""
     return _LateModule(spec.name)
 
   def exec_module(self, module: types.ModuleType) -> None:
@@ -138,7 +155,10 @@ class _LateLoader(importlib.abc.Loader):
 def _execute_late(
   spec: importlib.machinery.ModuleSpec | None,
 ) -> importlib.machinery.ModuleSpec | None:
-  """Makes an import of a module wait for the first use of one of its names."""
+  """Makes an import of a module wait for the first use of one of its names.
+
+  `spec` is changed in place; None, for a module that was not found, stays.
+  """
   if spec is not None and spec.loader is not None:
     spec.loader = _LateLoader(spec.loader)
   return spec
@@ -148,13 +168,21 @@ class _EmptyModule(types.ModuleType):
   """A module in which an import finds every name."""
 
   def __getattr__(self, name: str) -> Any:
+    """Returns None for every name that does not begin with two underscores.
+
+    Raises:
+      AttributeError: For the others, which Python itself asks for.
+    """
     if name.startswith("__"):
       raise AttributeError(name)
     return None
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-  """Answers imports of packages that are kept out with empty ones."""
+  """Answers imports of packages that are kept out with empty ones.
+
+  It also delays packages of `EXECUTED_LATE`, and silences that of TensorFlow.
+  """
 
   def find_spec(
     self,
@@ -162,6 +190,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     path: Sequence[str] | None,
     target: types.ModuleType | None = None,
   ) -> importlib.machinery.ModuleSpec | None:
+    """Finds the modules that are treated here; None leaves others to Python."""
     if fullname == "tensorflow" and _wants_quiet():
       return _make_quiet(importlib.machinery.PathFinder.find_spec(fullname))
     if fullname in EXECUTED_LATE:
@@ -175,6 +204,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
   def create_module(
     self, spec: importlib.machinery.ModuleSpec
   ) -> types.ModuleType:
+    """Creates a module in which an import finds every name."""
     return _EmptyModule(spec.name)
 
   def exec_module(self, module: types.ModuleType) -> None:

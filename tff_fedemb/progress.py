@@ -26,7 +26,7 @@ def end(
 
   Args:
     lines: Text that is always shown, at most six lines of 80 columns.
-    rest: Where all the rest is; the last line.
+    rest: Where the reader finds the rest; the last line.
     warnings: Findings that deserve a second look; if there is no room, they are
       shortened, and then counted.
     extras: Text that is shown if there is room, the most important first.
@@ -63,7 +63,7 @@ def _wrap_all(texts: Iterable[str]) -> list[str]:
 
 
 def _shorten(text: str) -> str:
-  """Cuts a text to one line."""
+  """Cuts a text at a space to one line of 80 columns, with dots at its end."""
   return textwrap.shorten(text, _COLUMNS, placeholder=" ...")
 
 
@@ -72,6 +72,9 @@ def say(text: str) -> None:
 
   Names of users and files may have any letters. Those that standard output
   cannot encode are escaped; without that, Python would end the program.
+
+  Args:
+    text: One line or several, without a line break at the end.
   """
   output: Any = sys.stdout
   encoding = getattr(output, "encoding", None) or "utf-8"
@@ -107,20 +110,37 @@ class Stopwatch:
 
   @classmethod
   def of_process(cls) -> "Stopwatch":
-    """Returns one whose first part is from the process's start to now."""
+    """Returns one whose first part began with the process and ends now.
+
+    Returns:
+      A stopwatch with the seconds of `process_before`.
+    """
     watch = cls()
     age = time.time() - psutil.Process().create_time()
     watch.seconds["process_before"] = age
     return watch
 
   def end(self, part: str) -> None:
-    """Ends a part, which began when the one before it ended."""
+    """Ends a part, which began when the one before it ended.
+
+    Args:
+      part: Its name; seconds of parts with the same name add up.
+    """
     now = time.perf_counter()
     self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
     self._last = now
 
   def move(self, seconds: float, *, source: str, target: str) -> None:
-    """Counts seconds of a part as those of another one."""
+    """Counts seconds of a part as those of another one.
+
+    Args:
+      seconds: Seconds to move.
+      source: A part that has ended.
+      target: The other part, which need not have ended yet.
+
+    Raises:
+      KeyError: If the source has not ended.
+    """
     self.seconds[source] -= seconds
     self.seconds[target] = self.seconds.get(target, 0.0) + seconds
 
@@ -135,12 +155,18 @@ def create_bar(
 ) -> tqdm.tqdm:
   """Creates a progress bar, shown on terminals only and removed at the end.
 
+  It appears after a second, so quick work shows none.
+
   Args:
     description: Description of the work; None shows no bar.
-    unit: Unit of the count, in the plural.
-    items: Items to go through, each of which counts as one.
+    unit: Unit of the count, in the plural; "B" for bytes.
+    items: Items to go through, each of which counts as one; None to call
+      `update`.
     total: Number of items, if they have no length.
     **options: Other options of `tqdm.tqdm`.
+
+  Returns:
+    The bar, which iterates over the items, and is a context manager.
   """
   return tqdm.tqdm(
     items,
@@ -156,7 +182,11 @@ def create_bar(
 
 
 def format_bytes(count: float) -> str:
-  """Returns a size in powers of 1000 bytes, for example "12.3GB"."""
+  """Returns a size in powers of 1000 bytes, for example "12.3GB".
+
+  Args:
+    count: Number of bytes.
+  """
   return f"{tqdm.tqdm.format_sizeof(count)}B"
 
 
@@ -164,10 +194,11 @@ def choose_unit(hours: float) -> tuple[float, str]:
   """Returns the unit of time that suits a time.
 
   Args:
-    hours: The time.
+    hours: The time, in hours.
 
   Returns:
-    Hours of the unit, and its name in the plural.
+    Hours of the unit, and its name in the plural: days from two days on, hours
+    from two hours on, or else minutes.
   """
   for unit_hours, name in ((24.0, "days"), (1.0, "hours")):
     if hours >= 2 * unit_hours:
@@ -176,6 +207,10 @@ def choose_unit(hours: float) -> tuple[float, str]:
 
 
 def say_time(hours: float) -> str:
-  """Returns a time in words, for example '2.5 days'."""
+  """Returns a time in words, for example '2.5 days'.
+
+  Args:
+    hours: The time, in hours; three digits are shown.
+  """
   unit_hours, name = choose_unit(hours)
   return f"{hours / unit_hours:.3g} {name}"

@@ -17,9 +17,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Yields where to write a file, which takes its place at the end.
 
   An existing file is replaced. The file that you write has a name of its own in
-  the same folder, with the same suffix, so that of programs that write at once
-  the last one wins. It is moved once it is on the disk, and removed if anything
-  is raised within.
+  the same folder, with the same suffix. If several programs write at once, the
+  last one therefore wins. The file is moved once it is on the disk, and removed
+  if anything is raised within.
 
   Args:
     path: The place, in a folder that exists.
@@ -45,8 +45,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 def locked(path: str | os.PathLike[str]) -> Iterator[None]:
   """Keeps other programs on this machine from changing a file.
 
+  It waits until no other program holds the lock. Only programs that use this
+  function are kept out; a hidden lock file stays beside the file.
+
   Args:
     path: The file, which need not be there, in a folder that exists.
+
+  Yields:
+    Nothing; the lock is held until the block ends.
+
+  Raises:
+    OSError: If the lock file cannot be opened.
   """
   path = pathlib.Path(path)
   with (path.parent / f".{path.name}.lock").open("a") as lock:
