@@ -135,7 +135,10 @@ class _LateModule(types.ModuleType):
 
 
 class _LateLoader(importlib.abc.Loader):
-  """Loads a module that another loader executes, but later."""
+  """Loads a module that another loader executes, but later.
+
+  It hands the other loader to the module, which calls it on its first use.
+  """
 
   def __init__(self, loader: importlib.abc.Loader):
     self._loader = loader
@@ -226,9 +229,9 @@ def _find_tasks_and_programs() -> None:
 def prepare() -> None:
   """Makes later imports of TensorFlow Federated and Privacy work.
 
-  A second call does nothing. TensorFlow and Keras 3 may have been imported
-  before, as long as nobody has used `tf.keras`, and an import of TFF may have
-  failed before.
+  You may call it again. TensorFlow and Keras 3 may have been imported before,
+  as long as nobody has used `tf.keras`, and an import of TFF may have failed
+  before.
 
   Raises:
     ImportError: If `tf.keras` is Keras 3 already.

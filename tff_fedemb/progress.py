@@ -52,7 +52,7 @@ def end(
 
 
 def _wrap_all(texts: Iterable[str]) -> list[str]:
-  """Breaks texts into lines; what continues a text is indented."""
+  """Breaks texts into lines of 80 columns, indented from the second on."""
   wrapper = textwrap.TextWrapper(
     _COLUMNS,
     subsequent_indent="  ",
@@ -86,10 +86,10 @@ def say(text: str) -> None:
 
 
 def leave_out(beginning: str) -> None:
-  """Silences a warning of absl's logger that no user can act on.
+  """Silences a warning of absl's logger that users can do nothing about.
 
   Args:
-    beginning: Beginning of its message.
+    beginning: Beginning of its message, before any values are filled in.
   """
   logging.get_absl_logger().addFilter(
     lambda record: not str(record.msg).startswith(beginning)

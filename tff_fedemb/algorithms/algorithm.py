@@ -221,7 +221,7 @@ class Algorithm(config.Config, abc.ABC):
       seed=client_seed,
     )
     delta = learning_process.take_delta(of_backbone, variables)
-    # Empty where the head stays with the client, which received none.
+    # Adds nothing if the head stays with the client, which received none.
     delta += tuple(map(tf.subtract, received, head_weights))
     return learning_process.ClientUpdate(
       delta,

@@ -26,7 +26,7 @@ with epy.lazy_imports():
 class Centralized(fedavg.FedAvg):
   """Training on pooled data.
 
-  The optimizer's slots (momentum) start afresh in every round. `next` takes
+  The optimizer's state (momentum) starts afresh in every round. `next` takes
   exactly one client; the model's weights are the backbone's followed by the
   head's.
 

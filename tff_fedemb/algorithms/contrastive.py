@@ -80,6 +80,7 @@ class Contrastive(centralized.Centralized):
   temperature: float = config_lib.field(0.1, above=0)
 
   def __post_init__(self):
+    """Checks that an augmentation makes the two views differ."""
     super().__post_init__()
     if self.local.augmentation == "none":
       raise errors.FieldError(

@@ -49,6 +49,7 @@ class FedAvg(algorithm.Algorithm):
   """
 
   def __post_init__(self):
+    """Checks that `local` neither imprints nor freezes the head."""
     super().__post_init__()
     for name, allowed in (("head_imprint_steps", 0), ("freeze_head", False)):
       if (found := getattr(self.local, name)) != allowed:
@@ -78,5 +79,5 @@ class FedAvg(algorithm.Algorithm):
     """
     if not self.head.is_trained:
       received = self.head.initialize(num_classes, embedding_dim, seed=seed)
-    # A trained head goes on from the server's rows.
+    # A trained head continues from the server's rows.
     return received, labels, tf.size(tf.unique(labels).y)

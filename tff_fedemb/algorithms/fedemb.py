@@ -48,6 +48,7 @@ class FedEmb(algorithm.Algorithm):
   """
 
   def __post_init__(self):
+    """Checks that the head can be imprinted if `local` asks for it."""
     super().__post_init__()
     self.local.check_head(self.head)
 

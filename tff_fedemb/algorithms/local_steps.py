@@ -61,7 +61,7 @@ def gather_examples(
     if the configuration skips them.
   """
   limit = config.max_examples_per_client
-  # Bounds what is read, and held in memory, of a client with many examples.
+  # Limits how many examples of a large client are read into memory.
   examples = pipelines.gather(dataset, max_elements=2 * limit)
   images, labels = examples["x"], examples["y"]
   if limit:

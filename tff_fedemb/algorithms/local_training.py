@@ -28,8 +28,8 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
 CLIENT_OPTIMIZERS = ("sgd", "sgdm", "adam")
-# Factors of the learning rate by the share of the run that is over; a new
-# schedule is one line here.
+# Factors of the learning rate by the share of the run that is over. To add a
+# schedule, add one line here.
 SCHEDULES: dict[str, Callable[[Any], Any] | None] = {
   "constant": None,
   "linear": lambda progress: 1.0 - progress,
@@ -198,20 +198,20 @@ class ClientTraining(LocalTraining):
   """Local training as clients of a run do it, on its data.
 
   Attributes:
-    rounds: Rounds of the run; `None` where a constant learning rate need not
-      know them.
+    rounds: Rounds of the run; `None` if a constant learning rate does not need
+      them.
     decode_images: Maps encoded images, string `[batch]`, to images `[batch,
-      height, width, channels]`, if that is what clients hold; else `None`.
+      height, width, channels]`, if clients hold encoded images; else `None`.
     skip_unreadable: Whether examples whose image cannot be decoded are left out
       and counted, at the cost of decoding each once more, rather than fail the
       client.
-    two_views: Whether a step looks at two changed copies of each image, first
+    two_views: Whether a step uses two augmented copies of each image, first
       all first copies and then all second ones; the label of a copy is then the
-      place of the other one.
+      row of the other one.
 
   Raises:
     errors.FieldError: If images that stay encoded are to be turned, or the
-      learning rate changes over unknown rounds.
+      learning rate changes over an unknown number of rounds.
   """
 
   rounds: int | None = config_lib.field(None, minimum=1)
@@ -220,6 +220,7 @@ class ClientTraining(LocalTraining):
   two_views: bool = False
 
   def __post_init__(self):
+    """Checks the fields against each other, see the class."""
     super().__post_init__()
     if self.turned_classes and self.decode_images is not None:
       raise errors.FieldError(

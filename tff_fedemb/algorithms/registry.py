@@ -10,7 +10,7 @@ from tff_fedemb.algorithms import contrastive
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 
-# A new algorithm is one file and one line here.
+# To add an algorithm, write one file and add one line here.
 ALGORITHMS: registry.Registry[algorithm.Algorithm] = registry.Registry(
   algorithm.Algorithm,
   {

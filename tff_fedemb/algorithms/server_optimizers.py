@@ -101,7 +101,7 @@ class Yogi(ServerOptimizer):
     return tff.learning.optimizers.build_yogi(self.learning_rate)
 
 
-# A new server optimizer is one class and one line here.
+# To add a server optimizer, write one class and add one line here.
 SERVER_OPTIMIZERS: registry.Registry[ServerOptimizer] = registry.Registry(
   ServerOptimizer, {"sgd": SgdMomentum, "adam": Adam, "yogi": Yogi}
 )

@@ -136,15 +136,17 @@ def to_labels(name: str, labels: Any, num_rows: int) -> np.ndarray:
 
 
 def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
-  """Returns names of users or classes: texts, integers, truth values or dates.
+  """Returns names of users or classes as a NumPy array.
 
   Args:
     name: Your name for them, for errors.
-    values: Any of these, all of one kind; also texts in UTF-8.
+    values: Texts (also UTF-8 bytes), integers, truth values or dates, all of
+      one kind, `[num_rows]`.
     num_rows: Number of examples.
 
   Returns:
-    `[num_rows]`, of one of NumPy's types; equal exactly where the values are.
+    `[num_rows]`, of one of NumPy's types; two names are equal exactly if the
+    values are.
 
   Raises:
     errors.FieldError: If a name is missing, or they are not of one of these

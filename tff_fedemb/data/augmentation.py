@@ -95,7 +95,7 @@ def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   width = images.shape[2]
   drawn = tf.random.stateless_uniform([tf.shape(images)[0], 4], seed)
   side = 1.0 - _MAX_CROP * drawn[:, 0]
-  # The rest of the image lies before or behind the crop.
+  # The rest of the image lies before or after the crop.
   spare_x = (1.0 - side) * (width - 1)
   spare_y = (1.0 - side) * (height - 1)
   shift_x = spare_x * (drawn[:, 1] - 0.5)
@@ -139,7 +139,7 @@ def _transform(
   )
 
 
-# A new augmentation is one function and one line here.
+# To add an augmentation, write one function and add one line here.
 AUGMENTATIONS: dict[str, Augmentation | None] = {
   "none": None,
   "affine": _random_affine,

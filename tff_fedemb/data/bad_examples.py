@@ -34,7 +34,11 @@ _NUM_NAMED = 5
 
 
 class BadExamples:
-  """Collects the faults of a data set while it is read."""
+  """Collects the faults of a data set while it is read.
+
+  A reader adds each fault that it meets and calls `check` at the end, so that
+  you see all faults at once.
+  """
 
   def __init__(self, policy: str = "fail"):
     """Initialises the collection.
@@ -51,11 +55,12 @@ class BadExamples:
     self._lines: list[str] = []
 
   def __len__(self) -> int:
+    """Number of notes."""
     return len(self._lines)
 
   @property
   def skips(self) -> bool:
-    """Whether bad examples are left out, rather than refused."""
+    """Whether the policy is "skip": bad examples are left out, not refused."""
     return self._policy == "skip"
 
   @property

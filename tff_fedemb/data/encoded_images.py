@@ -1,6 +1,6 @@
 """Images that stay encoded, as JPEG or PNG, until they are needed.
 
-A client with large photos holds them encoded and decodes one batch at a time,
+A client with large photos keeps them encoded and decodes one batch at a time,
 inside its own computation. Held-out images are read and decoded when they are
 needed.
 """
@@ -394,6 +394,7 @@ class EncodedImages:
     self.shape = (num_images,) + tuple(image_shape)
 
   def __len__(self) -> int:
+    """Number of images."""
     return self.shape[0]
 
   def take(self, rows: np.ndarray, axis: int = 0) -> "EncodedImages":

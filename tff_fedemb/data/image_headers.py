@@ -104,11 +104,11 @@ def _walk(
   """Follows the parts of a file.
 
   Args:
-    values: The file's bytes.
+    values: The file's bytes, uint8 `[n + _PADDING]`.
     start: Place of its first part.
     look: Describes the part at an offset.
-    num_sought: Number of the wanted parts.
-    is_needed: Whether the file may have any of them.
+    num_sought: Number of the wanted kinds of parts.
+    is_needed: Whether the file may have any of them; if not, none is looked at.
 
   Returns:
     Offset and size of the first part of each wanted kind, int64 `[num_sought,

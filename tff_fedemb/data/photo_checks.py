@@ -1,8 +1,7 @@
 """Checks listed photos: which are images, and who owns them.
 
 It converts formats that TensorFlow cannot decode, finds files that are not
-images, and warns where a model or its guarantee may not be what its owner
-expects.
+images, and warns if a model or its guarantee may not be what its owner expects.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Findings:
     sources: Paths, sizes in bytes and times in nanoseconds of folders, tables
       and converted copies.
     bad: Places other than photos that cannot be used, and the reasons.
-    warnings: Sentences about what is odd.
+    warnings: Sentences about what looks wrong.
   """
 
   sources: list[tuple[bytes, int, int]] = dataclasses.field(
@@ -66,13 +66,13 @@ class Findings:
 
 @functools.lru_cache(100_000)
 def show_name(name: str) -> str:
-  """Returns a name as text.
+  r"""Returns a name as text.
 
   Args:
-    name: Name of a file, in which surrogates stand for bytes that are no text.
+    name: Name of a file, in which surrogates stand for bytes that are not text.
 
   Returns:
-    The name in Unicode's form NFC, with such bytes written as `\\xff`.
+    The name in Unicode's form NFC, with such bytes written as `\xff`.
   """
   encoded = name.encode("utf-8", "surrogateescape")
   shown = encoded.decode("utf-8", "backslashreplace")
@@ -80,12 +80,15 @@ def show_name(name: str) -> str:
 
 
 def _is_litter(name: str) -> bool:
-  """Whether a system made the file or folder, and no user."""
+  """Whether a system made the file or folder, rather than a user."""
   return name.startswith(".") or name.lower() in _LITTER
 
 
 def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
-  """Lists the visible entries of a folder by name, links last."""
+  """Lists the visible entries of a folder by name, links last.
+
+  A folder that cannot be read is noted in `findings` as `shown`, and is empty.
+  """
   findings.add_source(path)
   try:
     with os.scandir(path) as found:

@@ -1,9 +1,9 @@
 """An index of photos: their users, classes and files.
 
 A folder or a table of millions of files is read once. The index is kept in the
-cache directory, so that a later start reads only numbers, and a client in
-training reads only the paths of its own users. It is an sqlite database because
-TensorFlow operations can query one, as `tff.simulation.datasets` does.
+cache directory. A later start reads only counts, and a client in training reads
+only the paths of its own users. It is an sqlite database because TensorFlow
+operations can query one, as `tff.simulation.datasets` does.
 
 The index holds numbers of users, not their names, which may contain any
 character.
@@ -62,8 +62,8 @@ def look_at(path: bytes | str) -> tuple[int, int, str | None]:
 
   Returns:
     Its size in bytes, or -1 if it is a folder; its time of change in
-    nanoseconds; and its fault, if it has one. Both numbers are -1 if it is
-    gone.
+    nanoseconds; and its fault, or None. Both numbers are -1 if it does not
+    exist or cannot be examined.
   """
   try:
     facts = os.stat(path)
@@ -90,7 +90,7 @@ def write(
       among those who train, `label`, `split` and `file`, a path in bytes.
     watched: Files and folders that were read, with `file`, `size` and
       `mtime_ns`. While these do not change, neither do the photos.
-    facts: Further facts, which JSON can hold.
+    facts: Further facts, as JSON values by name.
   """
   tables = {
     "photos": photos,

@@ -216,7 +216,10 @@ def _check(labels: pd.Series, splits: pd.Series, hold_out: str) -> None:
 
 
 def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
-  """Counts the training data, and finds facts as fields of a task."""
+  """Counts training users, photos and classes, for a task's fields.
+
+  It also tells whether evaluation uses training users, and new classes.
+  """
   splits = photos["split"]
   trains = photos[splits == photo_index.TRAIN]
   held_out = photos[splits.isin((photo_index.VALIDATION, photo_index.TEST))]

@@ -135,10 +135,11 @@ def _read(
   wanted: Collection[str],
   optional: Collection[str] = (),
 ) -> pd.DataFrame:
-  """Reads columns of texts, without space around these.
+  """Reads columns as texts, without space around them.
 
   Column names may be written in capitals. Rows are numbered as in a
-  spreadsheet, but from 0. Optional columns may be missing.
+  spreadsheet, but from 0; a Parquet file has no row of names. Optional columns
+  may be missing.
 
   Raises:
     FieldError: If the table cannot be read, or lacks a column.
@@ -191,11 +192,12 @@ def read_groups(path: pathlib.Path, column: str) -> pd.DataFrame:
     column: The column of groups; it may be written in capitals.
 
   Returns:
-    A row for each owner of an image: `user`, the class `label`, and `group`.
-    Rows that lack one of these are left out.
+    A row for each owner of an image: `user`, the class `label`, and `group`,
+      all
+    texts. Rows that lack one of these are left out.
 
   Raises:
-    FieldError: If there is no such column, or it cannot be read.
+    FieldError: If there is no such column, or the table cannot be read.
   """
   plain = column.strip().casefold()
   rows = _split_owners(_read(path, ("user", "label", plain)))

@@ -90,8 +90,9 @@ def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
   of training.
 
   Args:
-    dataset: Batches of anything, `[b, ...]`.
-    max_elements: Later elements are left out; 0 for no such limit.
+    dataset: Batches of any structure of tensors, `[b, ...]`.
+    max_elements: Largest number of elements; later ones are left out. 0 for
+      all.
 
   Returns:
     One batch `[n, ...]` of the elements, nested as those of the data set; of

@@ -26,8 +26,8 @@ _DIGESTED = 10_000
 class Population:
   """The users 0 ... N - 1 of a task and their identifiers.
 
-  It stores no string for each user unless it is given strings: a population of
-  millions is a number and a function.
+  A population of millions is a number and a function: it stores identifiers
+  only if it is given them. A user's number is called their slot.
   """
 
   def __init__(self, size: int, user_id_fn: Callable[[int], str] | None = None):
@@ -92,6 +92,7 @@ class Population:
     return Population(len(self) - number, user_id), left_out
 
   def __len__(self) -> int:
+    """Number of users, N."""
     return self._size
 
   @property
@@ -110,6 +111,9 @@ class Population:
 
     Args:
       slot: Place of the user, in [0, N).
+
+    Returns:
+      The identifier, without `SEPARATOR`.
     """
     return self._user_id_fn(int(slot))
 
@@ -122,10 +126,13 @@ class Population:
     return SEPARATOR.join(map(self.user_id, slots))
 
   def client_ids(self, clients: Sequence[np.ndarray]) -> list[str]:
-    """Identifiers of several virtual clients, see `client_id`.
+    """Identifiers of several virtual clients.
 
     Args:
       clients: Slots of the users of each client, int `[k]`.
+
+    Returns:
+      An identifier for each, see `client_id`.
     """
     return list(map(self.client_id, clients))
 

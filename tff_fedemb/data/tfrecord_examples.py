@@ -48,8 +48,8 @@ def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
 def _copy(path: str, rows: pd.DataFrame, cache_dir: pathlib.Path) -> str:
   """Returns a copy of a file with only some rows of its index, made once.
 
-  Whether the file changed is judged by its name, size and time, as the index
-  does, not by its content.
+  A change of the file is noticed by its name, size and time, as by the index,
+  not by its content.
   """
   facts = os.stat(path)
   identity = (path, facts.st_size, facts.st_mtime_ns, rows["record"].tolist())
@@ -89,7 +89,7 @@ class TfRecordExamples:
   Attributes:
     user_ids: The users, sorted, one for each file.
     labels: Labels of all users' examples that can be used, int64 `[examples]`.
-    warnings: Warnings about the data, a line each.
+    warnings: Warnings about the data, one line each.
   """
 
   def __init__(

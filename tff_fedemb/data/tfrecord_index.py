@@ -67,7 +67,7 @@ def describe_faults(index: pd.DataFrame, name: str) -> list[tuple[str, str]]:
 
 
 def read_images(path: pathlib.Path, rows: pd.DataFrame) -> list[bytes]:
-  """Reads encoded images where an index says that they are.
+  """Reads the encoded images of some rows of an index.
 
   Args:
     path: The file.

@@ -33,11 +33,11 @@ _INFINITE = float("inf")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Availability(config.Config):
-  """When devices are there: idle, charging and on an unmetered network.
+  """When devices are available: idle, charging and on an unmetered network.
 
-  A device is there at hour t of its user's own day, counted so that t = 6 is
-  the best one, with probability level x (amplitude sin(2 pi t / 24) + base),
-  at least 0 and at most 1 (FLGo). The level is lognormal over the devices.
+  The hour t of a user's own day is counted so that t = 6 is the best one. A
+  device is available then with probability level x (amplitude sin(2 pi t / 24)
+  + base), cut to [0, 1] (FLGo). The level is lognormal over the devices.
 
   Attributes:
     time_zones: Weights by hours ahead of UTC, in [-12, 14]; any positive unit.
@@ -138,10 +138,10 @@ class Network(config.Config):
 class Server(config.Config):
   """The server's rules for a round (Bonawitz et al. 2019).
 
-  From the devices that check in, it selects over_selection times the report
-  goal. It ends the round as soon as the goal has reported, or at the deadline,
-  and releases the round if enough devices have reported. It rejects later
-  reports.
+  The server selects over_selection times the report goal among the devices that
+  check in. It ends the round as soon as the goal has reported, or at the
+  deadline, and releases the round if enough devices have reported. It rejects
+  later reports.
 
   Attributes:
     over_selection: Devices selected / report goal.
@@ -175,10 +175,10 @@ class Server(config.Config):
   start_hour: float = config.field(0.0, minimum=0, below=24)
 
   def __post_init__(self):
-    """Checks that selection lasts at least as long as the time between check-ins.
+    """Checks that selection is not shorter than the time between check-ins.
 
     Raises:
-      errors.FieldError: If it is shorter, or a field is out of its range.
+      errors.FieldError: If it is, or a field is out of its range.
     """
     super().__post_init__()
     if self.selection_minutes < self.check_in_minutes:

@@ -31,7 +31,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def _mix(values: Any) -> Any:
-  """Applies SplitMix64's finalizer to NumPy's uint64, in place."""
+  """Applies SplitMix64's finalizer to uint64 values, in place; returns them."""
   values ^= values >> np.uint64(30)
   values *= np.uint64(0xBF58476D1CE4E5B9)
   values ^= values >> np.uint64(27)

@@ -240,6 +240,8 @@ class Simulation:
   def participations(self) -> tuple[np.ndarray, np.ndarray]:
     """Returns who took part so far.
 
+    Only reports in released rounds count.
+
     Returns:
       The slots of users, int64 `[n]`, ascending; how many released rounds each
       reported in, int64 `[n]`.

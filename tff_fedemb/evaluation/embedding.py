@@ -36,6 +36,7 @@ class LabelledImages:
   num_found: int | None = None
 
   def __post_init__(self):
+    """Checks shapes and types, see the class."""
     images = self.images
     dtype = pipelines.dtype_of(self.images.shape[1:])
     is_known = images.ndim in (2, 3, 4) and images.dtype == dtype

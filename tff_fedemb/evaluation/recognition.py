@@ -43,13 +43,14 @@ class Recognition:
   """Figures of galleries with a given number of images of each identity.
 
   Attributes:
-    images: Images that each identity is enrolled with; their mean counts.
+    images: Images that each identity is enrolled with; a probe is compared with
+      their mean.
     num_classes: Held-out classes that were enrolled, and were strangers.
-    sizes: Figures by size of gallery, ascending; the last one is that of `cmc`
-      and `det`.
+    sizes: Figures by size of gallery, ascending; `cmc` and `det` are of the
+      last size.
     cmc: Share of enrolled people's images with the right identity among the R
       most similar ones, for R of 1 to 20.
-    det: FNIR over FPIR.
+    det: FNIR over FPIR, from the highest threshold down.
   """
 
   images: int

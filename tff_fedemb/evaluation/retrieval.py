@@ -1,9 +1,9 @@
 """Exact retrieval metrics beside recall at a false accept rate.
 
-Each image asks for the others of its class, nearest first by the cosine of the
-embeddings, as in Musgrave et al., "A Metric Learning Reality Check", ECCV 2020.
-All figures except that of k-means come from double-precision cosines on the
-grid of `pairs`. In a tie, the image of another class comes first.
+Each image is a query for the others of its class, nearest first by the cosine
+of the embeddings, as in Musgrave et al., "A Metric Learning Reality Check",
+ECCV 2020. All figures except that of k-means come from double-precision cosines
+on the grid of `pairs`. In a tie, the image of another class comes first.
 """
 
 from etils import epy

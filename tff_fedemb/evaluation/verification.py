@@ -144,34 +144,34 @@ def evaluate_pairs(
   (negative pairs) <= f. It is exact: the largest recall on scikit-learn's
   `roc_curve` with a false positive rate of at most f, ties included.
   Similarities are cosines in double precision, rounded to multiples of 2^-40;
-  t is such a multiple, and 1 + 2^-40 where even a similarity of 1 is not
-  enough. Embeddings are normalised here; one of all zeros has similarity 0 to
-  every other, and the result warns of it.
+  t is such a multiple, and 1 + 2^-40 if even a similarity of 1 is not enough.
+  Embeddings are normalised here; one of all zeros has similarity 0 to every
+  other, and the result warns of it.
 
   The intervals answer two questions. `recall_interval_at_far` and
   `threshold_interval_at_far` take pairs as independent: the threshold's comes
   from order statistics of the negative pairs (the number of them above the
   true threshold is binomial), the recall's is Clopper-Pearson's at both ends of
   a threshold interval, each at half the error. They cover the choice of pairs
-  only: pairs that share an image are not independent, so for new classes they
-  are far too narrow (in simulations with 30 to 100 classes of 10 images, "95%"
-  held the true recall about half the time). `recall_class_interval_at_far`
-  takes the classes as drawn independently, threshold and all: Student's
-  interval with the delete-one-class jackknife's standard error, where the
-  threshold's move is followed along the slope of the ROC curve (93% to 96% in
-  the same simulations). At a recall of exactly 0 or 1, where the jackknife sees
-  no error, it is Clopper-Pearson's interval for the share of classes with
-  another recall, if classes are of equal size. Quote this one.
+  only. Pairs that share an image are not independent, so for new classes these
+  intervals are too narrow: in simulations with 30 to 100 classes of 10 images,
+  "95%" held the true recall about half the time.
+
+  Quote `recall_class_interval_at_far`. It takes the classes as drawn
+  independently: Student's interval with the delete-one-class jackknife's
+  standard error, which follows the threshold along the slope of the ROC curve
+  (93% to 96% in the same simulations). At a recall of exactly 0 or 1, where the
+  jackknife sees no error, it is Clopper-Pearson's interval for the share of
+  classes with another recall, if classes are of equal size.
 
   Args:
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding, integers or strings.
     false_accept_rates: Rates f to report, each in (0, 1).
     num_found: Number of images of which these are a random sample, drawn
-      without replacement; None if they are all. `recall_sample_interval_at_far`
-      says what recall the others leave open: a normal interval with the
-      delete-one-image jackknife's standard error, threshold and all, which
-      shrinks to nothing as the sample grows to them all.
+      without replacement; None if they are all. It adds
+      `recall_sample_interval_at_far`, for the recall of all images: a normal
+      interval by the delete-one-image jackknife, of width 0 without others.
     with_metrics: Whether to compute `metrics` as well.
 
   Returns:

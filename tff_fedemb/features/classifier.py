@@ -123,7 +123,7 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
   Attributes:
     method: Method of the fit.
     num_classes: Labels are in [0, num_classes); public.
-    epsilon: Target, positive; infinity for no noise.
+    epsilon: Target, in (0, 100]; infinity for no noise.
     delta: In (0, 1), well below 1 / (number of protected units); may be `None`
       without noise.
     clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; it is
@@ -197,10 +197,11 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     """Computes logits, without the bias that a sigmoid loss adds to all.
 
     Args:
-      features: `[n, d]`, with as many columns as those of `fit`.
+      features: `[n, d]`, with as many columns as those of `fit`; they are
+        clipped as in `fit`.
 
     Returns:
-      `[n, num_classes]`.
+      `[n, num_classes]`, float64 if the features are, else float32.
 
     Raises:
       sklearn.exceptions.NotFittedError: Before `fit`.
@@ -223,10 +224,14 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     """Predicts the class with the largest logit.
 
     Args:
-      features: `[n, d]`, as in `decision_function`, with its errors.
+      features: `[n, d]`, as in `decision_function`.
 
     Returns:
       Classes, int64 `[n]`.
+
+    Raises:
+      sklearn.exceptions.NotFittedError: Before `fit`.
+      errors.FieldError: If features are of another shape, or not finite.
     """
     return self.decision_function(features).argmax(axis=1)
 

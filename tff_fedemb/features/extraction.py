@@ -93,6 +93,12 @@ class ExtractionConfig(image_sources.ImageConfig):
   seed: int = config_lib.field(0, minimum=0)
 
   def __post_init__(self):
+    """Checks which fields are given together, and fills in defaults.
+
+    Raises:
+      errors.FieldError: If there is not exactly one source and one map, a field
+        does not apply, or the image size is missing.
+    """
     super().__post_init__()
     for names in (_SOURCES, _EMBEDDERS):
       checks.check_one_of(**{name: getattr(self, name) for name in names})

@@ -44,6 +44,7 @@ class FeatureSet:
   users: np.ndarray | None = None
 
   def __post_init__(self):
+    """Checks the arrays, and converts labels and users."""
     examples_lib.check_features(self.features)
     num_examples = len(self.features)
     labels = arrays.to_labels("labels", self.labels, num_examples)

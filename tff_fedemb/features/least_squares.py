@@ -146,7 +146,7 @@ def solve(
     regularization: lambda, positive.
 
   Returns:
-    Of the shape of `class_sums`.
+    An array of the shape of `class_sums`.
 
   Raises:
     errors.FieldError: If the matrix is singular up to rounding.

@@ -88,6 +88,7 @@ class Release:
   rng: np.random.Generator
 
   def __post_init__(self):
+    """Counts the parts that are left to release."""
     self._parts_left = self.parts
 
   def add_noise(self, total: np.ndarray) -> np.ndarray:
@@ -162,7 +163,8 @@ class Releases:
 
     Args:
       budget: Planned releases, and their noise.
-      seed: Seed of the noise; without entropy of yours, 128 secret bits.
+      seed: Seed of the noise; `SeedSequence()` without arguments has 128 secret
+        bits of the operating system.
     """
     self.budget = budget
     self._planned = {x.name: x.count for x in budget.releases}

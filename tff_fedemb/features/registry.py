@@ -7,7 +7,7 @@ from tff_fedemb.features import method
 from tff_fedemb.features import newton
 from tff_fedemb.features import sgd
 
-# A new method is one file and one line here.
+# To add a method, write one file and add one line here.
 METHODS: registry.Registry[method.Method] = registry.Registry(
   method.Method,
   {

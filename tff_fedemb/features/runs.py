@@ -159,7 +159,7 @@ def fit(
     config: Settings that all fits share.
     problem: Examples, with users if these are protected.
     method: Method of the fit.
-    epsilon: Target, positive; infinity for no noise.
+    epsilon: Target, in (0, 100]; infinity for no noise.
     seed: Seed of the noise, for experiments; `None` for secret noise.
 
   Returns:
@@ -291,7 +291,7 @@ def write(
   writers: Mapping[str, Callable[[pathlib.Path], object]],
   lines: Sequence[str] = (),
 ) -> None:
-  """Writes results, those in JSON first, and prints eight lines about them.
+  """Writes results, those in JSON first, and prints up to eight lines.
 
   Args:
     config: Settings with the paths.

@@ -88,6 +88,7 @@ class CommonConfig(config.Config):
   )
 
   def __post_init__(self):
+    """Checks that either `test` or `tuning_share` is given."""
     super().__post_init__()
     checks.check_one_of(test=self.test, tuning_share=self.tuning_share)
 
@@ -172,10 +173,11 @@ def parse(text: str, kind: type) -> Any:
 
   Args:
     text: As the user typed it.
-    kind: Type of the value.
+    kind: Type of the value, such as `int`.
 
   Returns:
-    The value; or the text as it is if it has none, for a later check to refuse.
+    The value; or the text itself if it cannot be converted, for a later check
+    to refuse.
   """
   try:
     return kind(text)

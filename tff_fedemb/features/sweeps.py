@@ -64,6 +64,13 @@ class SweepConfig(feature_settings.CommonConfig):
   output_png: str | None = None
 
   def __post_init__(self):
+    """Checks the fields, and takes all methods if none are named.
+
+    Raises:
+      errors.FieldError: If seeds are given with unit user or `num_fits`, an
+        epsilon or seed is not valid, or there are more methods than a picture
+        can show.
+    """
     super().__post_init__()
     if self.seeds and self.users:
       must = "not be given with unit user"

@@ -3,9 +3,9 @@
 A part of a backbone may be trained and the rest frozen: Sidahmed et al. 2021
 ("Efficient and Private Federated Learning with Partially Trainable Networks").
 A frozen weight is not part of a client's update: it is neither clipped nor
-noised and costs no privacy. Freezing spares noise too: its norm grows with the
-square root of the number of weights that are noised, while the norm that
-clipping leaves does not. A frozen weight costs nothing because no user's data
+noised and costs no privacy. Freezing also reduces the noise: its norm grows
+with the square root of the number of noised weights, while the norm of the
+clipped update does not. A frozen weight costs nothing because no user's data
 change it: it must be random or from public data, never from the users' own.
 """
 
@@ -78,7 +78,7 @@ class _Backbones(dict[str, Backbone]):
     return Backbone(registry.import_name(name))
 
 
-# A new backbone is one function and one entry here.
+# To add a backbone, write one function and add one entry here.
 BACKBONES = _Backbones(
   {
     "conv1d": Backbone(sequences.create_conv1d),

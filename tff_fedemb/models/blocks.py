@@ -116,7 +116,10 @@ def normalize_groups(
     return tf.reduce_sum(maps, axis=[1, 2])
 
   def sum_group(values: tf.Tensor):
-    """For each channel `[batch, channels]` the sum over its group."""
+    """Sums over the group of each channel; takes `[batch, channels]`.
+
+    Returns `[batch, 1, 1, channels]`, equal within a group.
+    """
     by_group = tf.reshape(values, [-1, groups, per_group])
     sums = tf.reduce_sum(by_group, axis=2)
     return by_channel(tf.repeat(sums, per_group, axis=1))

@@ -422,7 +422,7 @@ class ContrastHead(Head):
     return tf.where(others[:, tf.newaxis] > 0.0, logits, 0.0)
 
 
-# A new head is one class and one line here; its fields become flags.
+# To add a head, write one class and add one line here; its fields become flags.
 HEADS: registry.Registry[Head] = registry.Registry(
   Head,
   {

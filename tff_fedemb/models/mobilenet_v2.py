@@ -2,11 +2,12 @@
 
 Inverted residuals: a 1x1 convolution widens the maps, a 3x3 depthwise one
 filters them, and a linear 1x1 one narrows them again. Group normalisation (Wu
-and He 2018) stands where the paper has batch normalisation, unless its
-statistics are to stay what a pretrained network came with.
+and He 2018) replaces the paper's batch normalisation, unless you ask for frozen
+statistics of a pretrained network.
 
-Convolutions have the names and kernels of `tf.keras.applications.MobileNetV2`,
-the pixels its range and the maps its padding: its ImageNet weights fit.
+Names and kernels of the convolutions, the range of the pixels and the padding
+of the maps are those of `tf.keras.applications.MobileNetV2`, so its ImageNet
+weights fit.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _EXPANSION = 6
 
 
 def _scale_channels(num_channels: float, width_multiplier: float) -> int:
-  """The multiple of 8 nearest to the product, but not 10 % below it."""
+  """The multiple of 8 nearest to the product, at least 8 and 90 % of it."""
   wanted = num_channels * width_multiplier
   rounded = max(8, int(wanted + 4) // 8 * 8)
   return rounded + 8 if rounded < 0.9 * wanted else rounded

@@ -2,19 +2,19 @@
 
 LeNet is the variant of LeCun et al. 1998 in Xu et al. 2023.
 
-ConvNet has less than a quarter of its weights: noise grows with the square root
-of the number of weights that are noised. With tanh, which is bounded, it learns
+ConvNet has less than a quarter of LeNet's weights: noise grows with the square
+root of the number of noised weights. With tanh, which is bounded, it learns
 better under clipping and noise: Papernot et al., "Tempered Sigmoid Activations
 for Deep Learning with Differential Privacy", AAAI 2021.
 
 Conv4 is the backbone of Snell et al., "Prototypical Networks for Few-shot
-Learning", NeurIPS 2017, section 3, with wider layers, group normalisation,
-which looks at one image at a time, and pooling before normalisation, which
-halves the time.
+Learning", NeurIPS 2017, section 3, with three changes: wider layers; group
+normalisation, which looks at one image at a time; and pooling before
+normalisation, which halves the time.
 
 Strided has strides in place of pooling (Springenberg et al., "Striving for
-Simplicity: The All Convolutional Net", 2015) and few channels: the least time
-and the fewest weights, for millions of clients.
+Simplicity: The All Convolutional Net", 2015) and few channels. It takes the
+least time and has few weights, for millions of clients.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ create_conv4 = functools.partial(
   convolutions=((32, 3), (64, 3), (96, 3), (128, 3)),
   normalized=True,
 )
-# For the weights that are shipped, see `starts`.
+# For the weights that come with the library, see `starts`.
 create_conv4_48 = functools.partial(create_conv4, name="conv4_48", side=48)
 # For training without noise.
 create_conv4_wide = functools.partial(

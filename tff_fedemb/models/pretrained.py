@@ -363,7 +363,7 @@ def write_half(saved_model: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
-  """Reads weights that Keras wrote by layer name, or numbered."""
+  """Reads weights that Keras wrote by layer name, or else by number."""
   with h5py.File(path) as file:
     group = file.get("model_weights", file)
     if "layer_names" not in group.attrs:
@@ -422,8 +422,9 @@ def _read_numbered(
 ) -> Weights:
   """Reads weights such as `.../conv2d_3/vars/0`, of the fourth Conv2D.
 
-  Keras alone knows whose they are, and loads them into a model. It passes over
-  those that the model has no use for, so they are counted.
+  Only Keras knows which layer a number stands for, so it loads them into the
+  model. It skips those that the model has no use for, so they are counted
+  first.
   """
   found = []
 

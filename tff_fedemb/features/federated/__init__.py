@@ -1,1 +1,4 @@
-"""Private classifiers on features, for each user: federated computations."""
+"""Private classifiers on features whose unit is a user: federated computations.
+
+Read `rounds` first, which runs a fit; `statistics` has what clients send.
+"""

@@ -1,8 +1,8 @@
 """Fits that protect users, as federated computations.
 
-The statistics of Mehta et al. 2022 (arXiv 2211.13403) as aggregations over
-clients: least squares in one round, DP-FC in one round and one more for each
-step. Every user takes part in every round.
+They compute the statistics of Mehta et al. 2022 (arXiv 2211.13403) as
+aggregations over clients: least squares in one round, DP-FC in one round and
+one more for each step. Every user takes part in every round.
 """
 
 from collections.abc import Callable, Sequence
@@ -246,8 +246,8 @@ def fit(
   settings_lib.check_method_of_users(method)
   names, slots = np.unique(users, return_inverse=True)
   bound = settings.user_clip_norm
-  # The true number of examples is private. This is the most that users count
-  # for.
+  # The true number of examples is private. This is the largest number that the
+  # clipped statistics of all users can stand for.
   counted = max(1, round(bound * len(names)))
   size = dataclasses.replace(examples.size, num_examples=counted)
   planned = method.plan_releases(size)

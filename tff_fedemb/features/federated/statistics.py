@@ -1,10 +1,10 @@
 """Clients' statistics in a federated fit, and their sums.
 
-The statistics of Mehta et al. 2022 (arXiv 2211.13403), where a client's are one
-contribution: sums that are released once, or a gradient in every round. They
-are scaled so that the stacked statistics of one example of full norm have the
-L2 norm 1. A client sends the sum over its examples, which the aggregator has to
-clip.
+They are the statistics of Mehta et al. 2022 (arXiv 2211.13403), with a client's
+sum as one contribution: sums that are released once, or a gradient in every
+round. They are scaled so that the stacked statistics of one example of full
+norm have the L2 norm 1. A client sends the sum over its examples, which the
+aggregator has to clip.
 """
 
 import abc
@@ -226,9 +226,11 @@ class _TakeUpdate(tff.learning.optimizers.Optimizer):
   """An optimizer that replaces the weights by the update."""
 
   def initialize(self, specs: Any) -> Any:
+    """Keeps no state."""
     return ()
 
   def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
+    """Returns the update, named `gradients` by TFF, as the new weights."""
     return state, gradients
 
 

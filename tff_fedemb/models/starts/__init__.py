@@ -1,4 +1,4 @@
-"""Weights to start from that are shipped: public, of random patterns alone.
+"""Weights that come with the library: public, trained on random patterns alone.
 
 `binaries/flagfiles/photos_start.flags` has the commands that make them. Baradad
 et al. 2021, "Learning to See by Looking at Noise", start from such images too.
