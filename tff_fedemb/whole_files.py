@@ -29,6 +29,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
   Raises:
     OSError: If the file cannot be written or moved.
+
+  Examples:
+    >>> with whole_files.replacing("report.json") as partial:
+    ...   partial.write_text("{}")
+    2
   """
   path = pathlib.Path(path)
   partial = path.with_name(f".{os.getpid()}{PARTIAL}.{path.name}")

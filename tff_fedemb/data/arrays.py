@@ -198,6 +198,10 @@ def to_pixels(
 
   Raises:
     errors.FieldError: If a value is neither, or missing.
+
+  Examples:
+    >>> arrays.to_pixels("images", np.array([[[0.0, 0.5, 1.0]]]))
+    array([[[  0, 128, 255]]], dtype=uint8)
   """
   images = to_numbers(name, images)
   if images.dtype == np.uint8:

@@ -38,6 +38,12 @@ class BadExamples:
 
   A reader adds each fault that it meets and calls `check` at the end, so that
   you see all faults at once.
+
+  Examples:
+    >>> bad = bad_examples.BadExamples("skip")
+    >>> bad.add("ann/1.jpg", "empty")
+    >>> bad.lines
+    ('ann/1.jpg: empty',)
   """
 
   def __init__(self, policy: str = "fail"):

@@ -204,7 +204,11 @@ def _is_image(path: pathlib.Path) -> bool:
 
 
 def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
-  """Lists what is in a folder and not hidden, sorted."""
+  """Lists what is in a folder and not hidden, sorted.
+
+  Raises:
+    OSError: If the folder cannot be read.
+  """
   # `glob` would find nothing in a folder that cannot be read.
   visible = (path for path in folder.iterdir() if path.name[0] != ".")
   return sorted(visible)

@@ -197,6 +197,11 @@ def choose_places(
   Returns:
     Places to which no other one can be added. Places with more images for each
     owner come first, then those with fewer owners, then by name.
+
+  Examples:
+    >>> sizes = {("ann",): 3, ("ann", "bob"): 4, ("eve",): 1}
+    >>> sorted(photo_checks.choose_places(sizes))
+    [('ann',), ('eve',)]
   """
   chosen = set()
   taken = set[str]()

@@ -304,7 +304,10 @@ def _write(
 
 
 def _select_used(photos: pd.DataFrame) -> pd.DataFrame:
-  """Returns the rows of the index: photos of a split, without a fault."""
+  """Returns the rows of the index: photos of a split, without a fault.
+
+  Their file is the converted copy if there is one; labels are class numbers.
+  """
   is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
   used = photos[is_used]
   return pd.DataFrame(

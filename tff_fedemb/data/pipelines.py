@@ -1,4 +1,8 @@
-"""Parts of clients' input pipelines, in TensorFlow operations."""
+"""Parts of clients' input pipelines, in TensorFlow operations.
+
+A pipeline is built inside each client's computation, from the identifier of its
+virtual client alone.
+"""
 
 from __future__ import annotations
 

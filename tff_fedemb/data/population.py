@@ -28,6 +28,11 @@ class Population:
 
   A population of millions is a number and a function: it stores identifiers
   only if it is given them. A user's number is called their slot.
+
+  Examples:
+    >>> users = population.Population.from_ids(["ann", "bob", "eve"])
+    >>> users.client_id(np.array([2, 0])).split(population.SEPARATOR)
+    ['eve', 'ann']
   """
 
   def __init__(self, size: int, user_id_fn: Callable[[int], str] | None = None):

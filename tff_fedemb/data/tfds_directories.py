@@ -1,4 +1,8 @@
-"""Finds data sets that TensorFlow Datasets has prepared; none is downloaded."""
+"""Finds data sets that TensorFlow Datasets has prepared; none is downloaded.
+
+A directory of the name of a data set has one of each version, which holds
+`dataset_info.json` once it is prepared.
+"""
 
 from __future__ import annotations
 

@@ -197,7 +197,10 @@ def build_index(
 
 
 def _load_index(cached: pathlib.Path, fingerprint: str) -> pd.DataFrame | None:
-  """Loads an index; None if there is none, or it is damaged or outdated."""
+  """Loads an index; None if there is none, or it is damaged or outdated.
+
+  It is outdated if its fingerprint is not that of the files.
+  """
   try:
     index = pd.read_parquet(cached)
   except (OSError, ValueError):

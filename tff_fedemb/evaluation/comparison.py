@@ -1,4 +1,8 @@
-"""Warns if training has not clearly improved a model on held-out classes."""
+"""Warns if training has not clearly improved a model on held-out classes.
+
+A random backbone already separates some classes, so recall alone does not tell
+whether a model has learned.
+"""
 
 import dataclasses
 import math

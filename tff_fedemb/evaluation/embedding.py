@@ -1,4 +1,9 @@
-"""Embeds labelled images with a backbone."""
+"""Embeds labelled images with a backbone.
+
+Images are read, decoded and embedded a batch at a time, so that a held-out set
+may be larger than the memory. The embeddings are kept whole, float32
+`[n, dim]`.
+"""
 
 from collections.abc import Callable
 import dataclasses

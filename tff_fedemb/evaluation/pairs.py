@@ -133,6 +133,17 @@ class Steps:
     levels: Similarity of each step in steps of the grid, descending, `[n]`.
     accepted_negatives: Negative pairs at or above the step, `[n]`.
     accepted_positives: Positive pairs at or above the step, `[n]`.
+
+  Examples:
+    Ten negative and ten positive pairs at three levels.
+
+    >>> steps = pairs.Steps.from_counts(
+    ...   levels=np.array([9.0, 5.0, 1.0]),
+    ...   negatives=np.array([0, 1, 9]),
+    ...   positives=np.array([6, 2, 2]),
+    ... )
+    >>> steps.recall(0.1)
+    0.8
   """
 
   levels: np.ndarray

@@ -60,6 +60,14 @@ def find_threshold(
 
   Returns:
     One of the values; `None` if accepting even the highest one is too much.
+
+  Examples:
+    Two values are equal; both together would exceed the rate.
+
+    >>> values = np.array([0.9, 0.8, 0.8, 0.5])
+    >>> shares = np.array([0.1, 0.2, 0.3, 0.4])
+    >>> rates.find_threshold(values, shares, 0.25)
+    0.9
   """
   count = int(np.searchsorted(rates, rate, side="right"))
   # A value that equals a rejected one is rejected too.

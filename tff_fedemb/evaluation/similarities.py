@@ -26,7 +26,17 @@ class Pair:
 
 
 class Similarities:
-  """Cosine similarities of all pairs of some images, held in memory."""
+  """Cosine similarities of all pairs of some images, held in memory.
+
+  Use a sample of some thousand images: time and memory grow with the square of
+  their number.
+
+  Examples:
+    >>> embeddings = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+    >>> found = similarities.Similarities(embeddings, np.array([0, 0, 1]))
+    >>> found.nearest(row=0, count=1)[0].second
+    1
+  """
 
   def __init__(self, embeddings: np.ndarray, labels: np.ndarray):
     """Computes all similarities.

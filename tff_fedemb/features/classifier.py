@@ -135,6 +135,15 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     classes_: `[num_classes]`: 0, 1, ...
     n_features_in_: dim, the length of a feature vector.
     report_: A `FitReport`.
+
+  Examples:
+    >>> features = np.random.default_rng(0).normal(size=[1000, 8])
+    >>> labels = (features[:, 0] > 0).astype(int)
+    >>> private = classifier.FeatureClassifier(
+    ...   least_squares.LeastSquares(), num_classes=2, epsilon=1.0, delta=1e-5
+    ... )
+    >>> private.fit(features, labels).predict(features[:3]).shape
+    (3,)
   """
 
   method: method_lib.Method

@@ -70,6 +70,19 @@ def plot_epsilon(
 
   Raises:
     KeyError: If `by` is another word.
+
+  Examples:
+    >>> points = pd.DataFrame(
+    ...   {
+    ...     "noise_multiplier": [1.0, 1.0],
+    ...     "reading": ["user_level", "user_level"],
+    ...     "x": [10_000, 100_000],
+    ...     "epsilon": [9.0, 1.5],
+    ...   }
+    ... )
+    >>> privacy_plots.plot_epsilon(
+    ...   "epsilon.png", points, by="users", delta=1e-6, caption="60 rounds."
+    ... )
   """
   figure, ((axes,),) = figures.create_figure(
     8.4, 5.0, statement=caption, letters=108
@@ -120,6 +133,14 @@ def plot_measured_by_users(
     curves: Measurements by the name for the legend; `extrapolated` has epsilons
       by number of users, and `num_users` is above 0.
     caption: Text below the axes.
+
+  Examples:
+    >>> run = figures.Measurement(
+    ...   (0.2,), epsilon=2.0, extrapolated={100_000: 0.9}, num_users=10_000
+    ... )
+    >>> privacy_plots.plot_measured_by_users(
+    ...   "measured.png", {"DP-FedEmb": [run]}, caption="60 rounds."
+    ... )
   """
   figure, ((axes,),) = figures.create_figure(
     8.4, 5.0, statement=caption, letters=108
@@ -251,6 +272,18 @@ def plot_audit(
       axes are logarithmic and end just below 0.001.
     delta: Delta of all epsilons.
     caption: Text below the axes: assumptions.
+
+  Examples:
+    >>> privacy_plots.plot_audit(
+    ...   "audit.png",
+    ...   rounds=[10, 20],
+    ...   claimed=[1.4, 2.0],
+    ...   lower_bounds={"canaries": [0.1, 0.3]},
+    ...   rates={"allowed": [0.01, 0.5], "canaries": [0.002, 0.2]},
+    ...   false_positive_rates=[0.001, 0.1],
+    ...   delta=1e-5,
+    ...   caption="1,000 canaries.",
+    ... )
   """
   figure, ((axes, roc),) = figures.create_figure(
     11.0, 4.6, (1, 2), statement=caption, letters=140
@@ -332,6 +365,17 @@ def plot_errors(
     target_epsilon: The epsilon to mark with a vertical line.
     delta: Delta of all epsilons.
     caption: Text below the axes: properties that all curves share.
+
+  Examples:
+    >>> privacy_plots.plot_errors(
+    ...   "errors.png",
+    ...   {"independent": [8.0, 4.0], "16 bands": [5.0, 2.0]},
+    ...   epsilons=[1.0, 2.0],
+    ...   sizes_by_label={},
+    ...   target_epsilon=2.0,
+    ...   delta=1e-5,
+    ...   caption="800 rounds.",
+    ... )
   """
   figure, ((axes,),) = figures.create_figure(
     9.2, 5.4, statement=caption, letters=118

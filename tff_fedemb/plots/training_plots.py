@@ -52,6 +52,12 @@ def draw_svg(panel: Panel) -> str:
   Returns:
     The text of an SVG, 5.2 inches wide and 3.3 inches high, plus the height of
     the legend.
+
+  Examples:
+    >>> panel = functools.partial(
+    ...   training_plots.draw_loss, rounds=[1, 2, 3], losses=[3.5, 2.8, 2.1]
+    ... )
+    >>> svg = training_plots.draw_svg(panel)
   """
   height = 3.3
   figure, ((axes,),) = figures.create_figure(5.2, height)

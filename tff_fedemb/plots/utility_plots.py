@@ -77,6 +77,20 @@ def plot_measured_by_epsilon(
       for none.
     repetition: Noun for the values of a point, whose plural ends in s; the
       legend counts them.
+
+  Examples:
+    >>> curve = [
+    ...   figures.Measurement((0.35, 0.37), epsilon=2.0),
+    ...   figures.Measurement((0.41, 0.43), epsilon=math.inf),
+    ... ]
+    >>> utility_plots.plot_measured_by_epsilon(
+    ...   "epsilon.png",
+    ...   {"Omniglot": {"DP-FedEmb": curve}},
+    ...   delta=1e-6,
+    ...   caption="60 rounds.",
+    ...   utility="recall at FAR 0.001",
+    ...   level=("untrained", 0.04),
+    ... )
   """
   width, height = (8.4, 5.0) if len(panels) == 1 else (11.5, 4.2)
   figure, (row,) = figures.create_figure(
@@ -188,6 +202,19 @@ def plot_measured_by_users(
     caption: Text below the axes: properties that all curves share.
     utility: Label of the vertical axis, whose values are shares in [0, 1].
     level: Name and utility of a model that no user trained, for comparison.
+
+  Examples:
+    >>> curve = [
+    ...   figures.Measurement((0.20, 0.22), epsilon=2.0, num_users=10_000),
+    ...   figures.Measurement((0.30, 0.31), epsilon=0.9, num_users=100_000),
+    ... ]
+    >>> utility_plots.plot_measured_by_users(
+    ...   "users.png",
+    ...   {"DP-FedEmb": curve},
+    ...   caption="60 rounds.",
+    ...   utility="recall at FAR 0.001",
+    ...   level=("untrained", 0.04),
+    ... )
   """
   figure, ((axes,),) = figures.create_figure(
     8.4, 5.0, statement=caption, letters=109
@@ -236,6 +263,18 @@ def plot_extrapolated_by_epsilon(
     false_accept_rate: False accept rate of the recalls.
     caption: Text below the axes: the population of the extrapolation.
     untrained: Recall before training, in [0, 1].
+
+  Examples:
+    A cohort 64 times as large, with 64 times the noise, costs epsilon 3.
+
+    >>> run = figures.Measurement((0.7, 0.71), 5e4, extrapolated={64: 3.0})
+    >>> utility_plots.plot_extrapolated_by_epsilon(
+    ...   "extrapolated.png",
+    ...   {"DP-FedEmb": [run]},
+    ...   false_accept_rate=1e-3,
+    ...   caption="10 million users.",
+    ...   untrained=0.1,
+    ... )
   """
   noisy = {}
   for name, points in curves.items():
@@ -318,6 +357,15 @@ def plot_changes(
       bottom; at least one.
     utility: Label of the axis; values are shares in [0, 1].
     caption: Text below the axis: properties that all runs share.
+
+  Examples:
+    >>> utility_plots.plot_changes(
+    ...   "changes.png",
+    ...   figures.Measurement((0.40, 0.42), epsilon=2.0),
+    ...   {"twice the rounds": figures.Measurement((0.44, 0.45), epsilon=2.9)},
+    ...   utility="recall at FAR 0.001",
+    ...   caption="Two seeds.",
+    ... )
   """
   names = [textwrap.fill(name, _NAME_LETTERS) for name in changes]
   lines = 1 + max(name.count("\n") for name in names)
