@@ -177,8 +177,8 @@ def build_learning_process(
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Its `client_work` metrics are
-    `loss`, `accuracy`, `classes_per_client` (float32 means over what was
-    accepted) and the counts `num_examples`, `num_clients`,
+    the float32 means `loss`, `accuracy` (both without rejected clients) and
+    `classes_per_client`, and the int64 counts `num_examples`, `num_clients`,
     `num_rejected_clients` and `num_skipped_examples`.
   """
 

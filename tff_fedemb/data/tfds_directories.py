@@ -1,7 +1,7 @@
 """Finds data sets that TensorFlow Datasets has prepared; none is downloaded.
 
-A directory of the name of a data set has one of each version, which holds
-`dataset_info.json` once it is prepared.
+Each prepared version is a directory below the one that is named after the data
+set, and holds `dataset_info.json`.
 """
 
 from __future__ import annotations
