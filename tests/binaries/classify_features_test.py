@@ -149,6 +149,8 @@ def test_users(flags):
   [
     ({"epsilon": 101}, "--epsilon must be in (0, 100], found 101.0."),
     ({"delta": None}, "--delta must be given where epsilon is finite,"),
+    # No file is read before.
+    ({"delta": None, "train": "none.npz"}, "--delta must be given where epsi"),
     ({"unit": "user", "seed": 1}, "--seed must not be set with unit user,"),
     ({"unit": "user"}, "--train must hold user with unit user, found"),
     (

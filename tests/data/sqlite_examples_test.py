@@ -58,3 +58,14 @@ def test_other_files_are_refused(tmp_path, path):
   path.write_bytes(path.read_bytes()[:-3000])
   with pytest.raises(errors.DataError, match="truncated"):
     sqlite_examples.SqliteExamples(path, "train")
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path, monkeypatch):
+  schema = f"PRAGMA max_page_count = 3; {sqlite_examples._SCHEMA}"
+  monkeypatch.setattr(sqlite_examples, "_SCHEMA", schema)
+  path = tmp_path / "data.sqlite"
+  with pytest.raises(
+    errors.StorageError, match=r"data\.sqlite cannot be written"
+  ):
+    sqlite_examples.write_examples(path, [("train", "ann", [bytes(100_000)])])
+  assert not list(tmp_path.iterdir())

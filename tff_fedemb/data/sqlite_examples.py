@@ -186,13 +186,23 @@ def write_examples(path: str | os.PathLike[str], rows: _Rows) -> None:
 
   Raises:
     OSError: If the folder cannot be made, or the file moved to its place.
-    sqlite3.Error: If the database cannot be written.
+    errors.StorageError: If the disk is full, or the file cannot be written.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
+  with whole_files.replacing(path) as partial:
+    try:
+      _write(partial, rows)
+    except sqlite3.OperationalError as error:
+      raise errors.StorageError(
+        f"{path} cannot be written: {error}."
+      ) from error
+
+
+def _write(path: pathlib.Path, rows: _Rows) -> None:
+  """Writes a database that is not there yet."""
   with (
-    whole_files.replacing(path) as partial,
-    contextlib.closing(sqlite3.connect(partial)) as connection,
+    contextlib.closing(sqlite3.connect(path)) as connection,
     connection,
   ):
     # An incomplete file is removed, so that no rollback is needed.

@@ -19,6 +19,7 @@ import numpy as np
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb.features import budget
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
@@ -225,6 +226,7 @@ def execute(config: ClassificationConfig) -> None:
   text = ":".join((config.method,) + config.hyperparameters)
   method = config.create_method("method", text)
   check_files(config, "predictions", "output_weights")
+  budget.check_target(config.epsilon, config.delta)
   problem = read_problem(config)
   classifier, logits, accuracy = fit(
     config, problem, method, epsilon=config.epsilon, seed=config.seed
