@@ -28,7 +28,11 @@ _OF_PROCESS = ("config_proto",)
 
 
 class Renaming:
-  """Renames everything in the graph of a SavedModel, in place."""
+  """Renames everything in the graph of a SavedModel, in place.
+
+  Two processes that export the same network with the same weights then write
+  the same graph, whatever they did before.
+  """
 
   def __init__(self, meta: meta_graph_pb2.MetaGraphDef, *, keep: str):
     """Indexes the functions and gradients.
@@ -70,7 +74,14 @@ class Renaming:
     self._replace_library()
 
   def _visit(self, nodes: Iterable[node_def_pb2.NodeDef]) -> None:
-    """Renames functions and gradients in the order in which they are used."""
+    """Renames functions and gradients in the order in which they are used.
+
+    Attributes that describe the devices and threads of this process, and debug
+    information, are removed from the nodes.
+
+    Args:
+      nodes: Nodes of the graph or of one function, changed in place.
+    """
     for node in nodes:
       for name in _OF_PROCESS:
         node.attr.pop(name, None)
@@ -84,7 +95,15 @@ class Renaming:
         value.s = _number(value.s, self._new_gradients)
 
   def _visit_function(self, name: str) -> None:
-    """Renames a function and what it uses, unless that is done."""
+    """Renames a function and what it uses, unless that is done.
+
+    The number in the new name counts the functions that were reached before it,
+    so it depends on the graph alone.
+
+    Args:
+      name: The function's old name; a name that the library does not have is
+        ignored.
+    """
     if name in self._new_functions or name not in self._library:
       return
     number = len(self._new_functions)
@@ -99,7 +118,13 @@ class Renaming:
     self._visit(function.node_def)
 
   def _rename_references(self, nodes: dict[str, str]) -> None:
-    """Renames references to nodes outside of functions."""
+    """Renames references to nodes outside of functions.
+
+    These are in the signatures, the saver, the collections and the assets.
+
+    Args:
+      nodes: New names of the graph's nodes by the old ones.
+    """
     meta = self._meta
     for signature in meta.signature_def.values():
       for tensors in (signature.inputs, signature.outputs):
@@ -135,8 +160,15 @@ class Renaming:
   def _sort_captured(self) -> dict[int, int]:
     """Renames captured tensors and sorts them; returns new places by old ones.
 
-    They come last, each once for every gradient that looks at it. Of equal ones
-    a single one stays.
+    They come last, each once for every gradient that looks at it. A single one
+    of equal tensors stays.
+
+    Returns:
+      The new index of each captured tensor in the object graph, by its old
+      index.
+
+    Raises:
+      ValueError: If a captured tensor comes before another object.
     """
     objects = self._meta.object_graph_def.nodes
     captured = {}
@@ -160,7 +192,12 @@ class Renaming:
     return {place: first + order.index(key) for place, key in keys.items()}
 
   def _replace_library(self) -> None:
-    """Keeps the functions and gradients that are used, in the order of use."""
+    """Keeps the functions and gradients that are used, in the order of use.
+
+    Raises:
+      ValueError: If the library has gradients that are not registered by name,
+        which TensorFlow 2 does not write.
+    """
     library = self._meta.graph_def.library
     new = self._new_functions
     if library.gradient:
@@ -190,7 +227,16 @@ def _copy(message: Any) -> Any:
 
 
 def _number(name: bytes, new: dict[bytes, bytes]) -> bytes:
-  """Replaces the number that a process gave to a gradient."""
+  """Replaces the number that a process gave to a gradient.
+
+  Args:
+    name: Registered type of the gradient's operation, such as
+      `b"CustomGradient-123"`.
+    new: New names by old ones; gets the new name.
+
+  Returns:
+    The new name, which counts from 0; the old name if it has no number.
+  """
   found = _COUNTED.fullmatch(name)
   if found is None:
     return name
@@ -198,7 +244,14 @@ def _number(name: bytes, new: dict[bytes, bytes]) -> bytes:
 
 
 def _functions_of(attributes: Any) -> Iterator[Any]:
-  """Yields the functions that a node calls, in the order of its attributes."""
+  """Yields the functions that a node calls, in the order of its attributes.
+
+  Args:
+    attributes: The map `attr` of a node or of a function's reference.
+
+  Yields:
+    References to functions, each followed by those within its own attributes.
+  """
   for name in sorted(attributes):
     value = attributes[name]
     used = [value.func] if value.HasField("func") else value.list.func
@@ -220,7 +273,16 @@ def _rename_nodes(
   nodes: Iterable[node_def_pb2.NodeDef],
   names: dict[str, str],
 ) -> dict[str, str]:
-  """Renames nodes by their operations; adds new names by the old ones."""
+  """Renames nodes by their operations; adds new names by the old ones.
+
+  Args:
+    nodes: Nodes, changed in place.
+    names: New names of what else the nodes refer to, for example the arguments
+      of their function; gets those of the nodes.
+
+  Returns:
+    `names`.
+  """
   counts: collections.Counter[str] = collections.Counter()
   nodes = list(nodes)
   for node in nodes:
@@ -254,7 +316,15 @@ def _rename_function(
   function: function_pb2.FunctionDef,
   keep: str,
 ) -> dict[str, str]:
-  """Renames arguments, nodes and results; returns new names by the old ones."""
+  """Renames arguments, nodes and results; returns new names by the old ones.
+
+  Args:
+    function: Definition of the function, changed in place.
+    keep: User-given name of the arguments that keep it, such as `images`.
+
+  Returns:
+    New names of the arguments and nodes by the old ones.
+  """
   names = {}
   signature = function.signature
   for index, each in enumerate(signature.input_arg):

@@ -43,7 +43,11 @@ _BYTES_OF_PART = 2**22
 
 
 def digest(data: bytes) -> str:
-  """Returns the SHA-256 digest of bytes, 64 hexadecimal digits."""
+  """Returns the SHA-256 digest of bytes, 64 hexadecimal digits.
+
+  Args:
+    data: Bytes, or anything else with the buffer protocol.
+  """
   return hashlib.sha256(data).hexdigest()
 
 
@@ -77,6 +81,9 @@ def digest_of(structure: Any) -> str:
 
 class Chain:
   """Record of what happened so far, as `rounds.jsonl` has it.
+
+  A line that does not follow from the lines before it is refused when the chain
+  is read, so an open chain is consistent up to its last line.
 
   Attributes:
     found: The first line, JSON values by name; empty before `begin`.
@@ -121,7 +128,14 @@ class Chain:
         ) from error
 
   def _take(self, line: bytes) -> None:
-    """Takes in a line, which ends in a line break."""
+    """Takes in a line, which ends in a line break.
+
+    Raises:
+      ValueError: If the line is no JSON, does not name the line before it, or
+        contradicts it.
+      KeyError, TypeError, IndexError: If it lacks a value or has one of another
+        type.
+    """
     values = json.loads(line)
     line_digest = digest(line)
     given_away: dict[str, str] = {}
@@ -151,7 +165,16 @@ class Chain:
     self.found = values
 
   def _take_round(self, values: dict[str, Any], line_digest: str) -> None:
-    """Takes in the line of a round."""
+    """Takes in the line of a round.
+
+    Args:
+      values: JSON values of the line.
+      line_digest: Digest of the line.
+
+    Raises:
+      ValueError: If the round is out of order, or ran before with other
+        participants.
+    """
     number = values["round"]
     participants = values["participants"]
     if number < 1:
@@ -164,7 +187,11 @@ class Chain:
     self._released[number - 1][line_digest] = values["released"]
 
   def _append(self, **values: Any) -> None:
-    """Writes a line to the disk, and takes it in."""
+    """Writes a line to the disk, and takes it in.
+
+    Args:
+      **values: JSON values of the line, without the digest of the line before.
+    """
     text = json.dumps({"previous": self.head} | values, allow_nan=False)
     line = f"{text}\n".encode()
     with open(self._path, "ab", opener=_open_private) as file:
@@ -196,7 +223,14 @@ class Chain:
     return [list(each) for each in self._released]
 
   def has_line(self, line: str) -> bool:
-    """Returns whether some line has this digest."""
+    """Returns whether some line has this digest.
+
+    Args:
+      line: Digest to look for, 64 hexadecimal digits.
+
+    Returns:
+      Whether it is in the chain, at any place.
+    """
     return line in self._lines
 
   @property
@@ -237,9 +271,15 @@ class Chain:
   def ledger_to_the_end(self, rounds_done: int) -> ledger_lib.Ledger:
     """Returns the ledger at the end if nothing interrupts the run any more.
 
+    A round that runs again with fresh noise costs privacy again; with
+    correlated noise it has the same noise, and costs nothing more.
+
     Args:
       rounds_done: Number of rounds after which the run goes on. Later ones that
         ran already run again.
+
+    Returns:
+      Ledger of all planned rounds, each as many times as it will have run.
     """
     times = [len(each) for each in self._released]
     if not self.noise_is_the_same_again:
@@ -260,6 +300,9 @@ class Chain:
 
   def begin(self, planned: ledger_lib.Ledger, **found: Any) -> None:
     """Writes the first line; compares it if there is one already.
+
+    The first line also gets a nonce of 32 random bytes, from which `run_id` is
+    derived.
 
     Args:
       planned: Ledger of all the rounds that are asked for.

@@ -26,7 +26,11 @@ _KEPT = 3
 
 
 class Checkpoints:
-  """The checkpoints of a run, by the number of finished rounds."""
+  """The checkpoints of a run, by the number of finished rounds.
+
+  The newest three are kept. Each is written under a temporary name, and renamed
+  once it is complete.
+  """
 
   def __init__(
     self,
@@ -36,9 +40,14 @@ class Checkpoints:
   ):
     """Opens or creates the directory of the checkpoints.
 
+    Checkpoints that a killed program left incomplete are deleted.
+
     Args:
       directory: Directory of the checkpoints.
       warn: Receives a line when a checkpoint cannot be used.
+
+    Raises:
+      errors.FieldError: If the directory cannot be created or made private.
     """
     self._directory = pathlib.Path(directory)
     # The state of correlated noise has its seed.
@@ -130,7 +139,12 @@ class Checkpoints:
     )
 
   def _set_aside(self, path: pathlib.Path, cause: str) -> None:
-    """Renames an unreadable checkpoint, so that its name is free again."""
+    """Renames an unreadable checkpoint, so that its name is free again.
+
+    Args:
+      path: Directory of the checkpoint.
+      cause: Why it cannot be read, for the warning.
+    """
     self._warn(
       f"warning: checkpoint {path} cannot be read ({cause}); going back to the"
       " one before."
@@ -145,6 +159,13 @@ def _check_shapes(found: Any, expected: Any) -> None:
 
   The first dimension may have grown since the run began, as the buffers of a
   tree do.
+
+  Args:
+    found: Program state of a checkpoint, nested arrays.
+    expected: Program state that this code starts with.
+
+  Raises:
+    ValueError: If the arrays differ in number, or one of them in its shape.
   """
   arrays = zip(tree.flatten(found), tree.flatten(expected), strict=True)
   for one, other in arrays:

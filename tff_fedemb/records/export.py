@@ -27,6 +27,10 @@ class _EmbeddingModel(tf.Module):
   Attributes:
     weights: Its weights. They are saved without their layers, whose names are
       numbered in this process, and which take ten times as long to save.
+
+  Args:
+    backbone: Keras model from images to embeddings of any norm.
+    weights: Its weights, in the order in which they are saved.
   """
 
   def __init__(self, backbone: tf.keras.Model, weights: list[tf.Variable]):
@@ -52,6 +56,10 @@ def export_backbone(
 
   Its default signature maps `images` float32 `[batch, height, width,
   channels]` in [0, 255] to unit-norm `embeddings` float32 `[batch, dim]`.
+
+  The export is canonical: names of nodes, functions and weights are replaced,
+  and the fingerprint is removed. So equal networks with equal weights have
+  equal bytes.
 
   Args:
     backbone: A Keras model from images to embeddings.
@@ -81,6 +89,8 @@ def export_backbone(
 
 def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
   """Removes what depends on this process from a SavedModel.
+
+  TensorFlow names weights, nodes and functions after counters of the process.
 
   Args:
     directory: A SavedModel of an `_EmbeddingModel`.

@@ -109,6 +109,9 @@ class KeptModel:
   ) -> None:
     """Keeps a model unless an earlier one was better.
 
+    Models are compared by the unweighted mean of `recalls`; an equal one
+    replaces the model kept so far.
+
     Args:
       number: Number of its round, 0 for the start.
       recalls: Recalls on the validation images, by name.
@@ -145,7 +148,13 @@ class KeptModel:
 
 
 def _write(path: pathlib.Path, best: Best) -> None:
-  """Writes a model to an .npz file."""
+  """Writes a model to an .npz file.
+
+  Args:
+    path: The file, which appears whole or not at all.
+    best: The model; its arrays are named `trainable/0`, `non_trainable/0` and
+      so on.
+  """
   arrays: dict[str, Any] = {}
   for name in ("trainable", "non_trainable"):
     for number, array in enumerate(getattr(best.weights, name)):
@@ -155,7 +164,11 @@ def _write(path: pathlib.Path, best: Best) -> None:
 
 
 def _read(path: pathlib.Path) -> Best:
-  """Reads a model from an .npz file, whose arrays keep their order."""
+  """Reads a model from an .npz file, whose arrays keep their order.
+
+  Raises:
+    errors.FieldError: If the file is damaged.
+  """
   try:
     with np.load(path, allow_pickle=False) as file:
       arrays = dict(file)

@@ -39,6 +39,9 @@ def flatten(metrics: Any, prefix: str = "") -> dict[str, float]:
 
   Returns:
     Numbers by the names that lead to them, separated by slashes.
+
+  Example:
+    `flatten({"client_work": {"loss": 0.5}})` is `{"client_work/loss": 0.5}`.
   """
   if isinstance(metrics, Mapping):
     flat = {}
@@ -69,7 +72,12 @@ def read(directory: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 class MetricsLog:
-  """Releases each round's metrics to a CSV file and to TensorBoard."""
+  """Releases each round's metrics to a CSV file and to TensorBoard.
+
+  `metrics.csv` has a row for each round. It is written as a whole each time, so
+  that a run that goes on from a checkpoint replaces the rows of the rounds that
+  run again.
+  """
 
   def __init__(self, directory: str | os.PathLike[str]):
     """Opens the files in a run's directory.
@@ -110,8 +118,14 @@ class MetricsLog:
 
     Rounds that drew nobody neither count nor end the row.
 
+    A row of such rounds means that every client fails, which is rarely wanted.
+
     Args:
       rounds_done: Number of the latest round.
+
+    Returns:
+      Numbers of the rounds, ascending; empty if the latest round that drew
+      users accepted a client, or if there are no metrics yet.
     """
     if not (self._directory / _FILE_NAME).exists():
       return []

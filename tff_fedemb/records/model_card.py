@@ -66,6 +66,9 @@ class ModelCard:
     preprocessing: Preprocessing of examples, `MIDDLE_CROP` or `AS_GIVEN`.
     conversion: Format of a converted file and its difference from the model,
       JSON values by name; `None` for the model itself.
+
+  References:
+    Mitchell et al., "Model Cards for Model Reporting", FAT* 2019.
   """
 
   image_shape: tuple[int, ...]
@@ -93,6 +96,9 @@ class ModelCard:
 
     Args:
       values: JSON values by name.
+
+    Returns:
+      The card.
 
     Raises:
       DataError: If they are not those of a card, or if this version does not
@@ -156,6 +162,10 @@ class ModelCard:
       num_classes: Number of classes of the gallery.
       images_of_class: Mean number of images of a class in the gallery.
       certainty: See `gallery_thresholds.find`.
+
+    Returns:
+      Threshold of the cosine similarity, with the false positive rate that it
+      promises for galleries of this size.
 
     Raises:
       FieldError: If the card has no thresholds for galleries, or none for such
@@ -231,7 +241,16 @@ def describe_verification(
 def _describe_rates(
   result: verification.VerificationResult,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-  """Returns thresholds by false accept rate, and why rates are left out."""
+  """Returns thresholds by false accept rate, and why rates are left out.
+
+  Args:
+    result: Result of the verification.
+
+  Returns:
+    Two dictionaries by the formatted rate: the values of rates with at least
+    one expected false accept (with a warning below ten), and the reasons for
+    leaving out the others.
+  """
   known = {}
   left_out = {}
   for rate, threshold in result.threshold_at_far.items():
@@ -265,7 +284,8 @@ def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
     report: The report.
 
   Returns:
-    JSON values by name.
+    JSON values by name, as `PrivacyReport.to_json` returns them, without
+    `participation_checked`.
   """
   values = report.to_json()
   del values["participation_checked"]
@@ -273,7 +293,12 @@ def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
 
 
 def write(card: ModelCard, path: str | os.PathLike[str]) -> None:
-  """Writes a card to a file, in a directory that is made if need be."""
+  """Writes a card to a file, in a directory that is made if need be.
+
+  Args:
+    card: The card.
+    path: JSON file to write; the parent of its directory has to exist.
+  """
   path = pathlib.Path(path)
   path.parent.mkdir(exist_ok=True)
   text = json.dumps(card.to_json(), indent=2, allow_nan=False)

@@ -56,6 +56,10 @@ class NoiseKeys:
   def for_round(self, number: int, *, has_run: bool) -> list[int] | None:
     """Returns the key to mix into the state before a round.
 
+    A key drawn here is on the disk before this returns. A program draws one
+    key, for the first round that the chain does not have, and forgets the keys
+    of later rounds, which were never released.
+
     Args:
       number: Number of the round, from 1.
       has_run: Whether the chain has the round, so that it needs the noise that

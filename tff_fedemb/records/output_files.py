@@ -28,6 +28,8 @@ def check(
 ) -> None:
   """Finds out before the work whether its results can be written.
 
+  Raised errors name the flag.
+
   Args:
     outputs: Paths by flag; `None` where no file is asked for.
     overwrite: Whether existing files may be replaced.
@@ -50,7 +52,17 @@ def check(
 
 
 def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
-  """Refuses a path at which no file can be written or replaced."""
+  """Refuses a path at which no file can be written or replaced.
+
+  Args:
+    name: Flag of the path.
+    path: The path; links are followed.
+    overwrite: Whether an existing file may be replaced.
+
+  Raises:
+    FieldError: If the path is a directory or a special file, exists without
+      `overwrite`, or is in a directory that cannot be written.
+  """
   target = pathlib.Path(os.path.realpath(path))
   try:
     if target.is_dir():
@@ -76,6 +88,9 @@ def directory(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   Args:
     path: The directory; its parents are made too.
 
+  Yields:
+    The directory.
+
   Raises:
     FieldError: If the directory cannot be made, or if an `OSError` is raised
       within.
@@ -97,6 +112,14 @@ def json_writer(values: Any) -> Callable[[pathlib.Path], object]:
 
   Args:
     values: JSON values; infinity becomes "inf".
+
+  Returns:
+    A writer for `write`. The values are encoded at once, so an error shows
+    before any file is written.
+
+  Raises:
+    TypeError: If a value has no JSON.
+    ValueError: If a number is not a number (NaN).
   """
   safe = report_lib.json_safe(values)
   text = json.dumps(safe, indent=2, allow_nan=False)
@@ -122,6 +145,9 @@ def arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
 
   Args:
     **arrays: Arrays by their names in the file.
+
+  Returns:
+    A writer for `write`.
   """
 
   def write_arrays(path: pathlib.Path) -> None:
@@ -159,7 +185,20 @@ def _replacing(
   path: str,
   undoing: contextlib.ExitStack,
 ) -> Iterator[pathlib.Path]:
-  """Yields where to write a file; `undoing` can put the former one back."""
+  """Yields where to write a file; `undoing` can put the former one back.
+
+  Args:
+    name: Flag of the file, for errors.
+    path: The file; links are followed.
+    undoing: Gets a context that restores the former file if it ends by an
+      error.
+
+  Yields:
+    Path beside the file, with the same suffix.
+
+  Raises:
+    FieldError: In place of an `OSError`.
+  """
   target = pathlib.Path(os.path.realpath(path))
   try:
     with whole_files.replacing(target) as partial:

@@ -77,6 +77,9 @@ def say(epsilon: float) -> str:
 
   Args:
     epsilon: Epsilon of the run, infinity included.
+
+  Returns:
+    A clause that begins in lower case and has no full stop.
   """
   if epsilon == math.inf:
     return "no guarantee covers this run, release/ included (epsilon = inf)"
@@ -89,9 +92,12 @@ def say(epsilon: float) -> str:
 def _find(path: str) -> tuple[str, str, str]:
   """Finds a file in the table.
 
+  Args:
+    path: Path in the run's directory, with slashes.
+
   Returns:
     The file's name, or its folder's where the table has the whole folder; its
-    kind; and what it reveals.
+    kind; and what it reveals. A file that the table lacks is not covered.
   """
   for kind, table in _KINDS.items():
     for pattern, reveals in table.items():
@@ -116,6 +122,9 @@ def digest_files(run_dir: str | os.PathLike[str]) -> dict[str, str]:
   Args:
     run_dir: Directory of a run or a tuning. A link to nothing counts as an
       empty file.
+
+  Returns:
+    SHA-256 digests of 64 hexadecimal digits, by the path in the directory.
   """
   digests = {}
   for name, path in _find_files(pathlib.Path(run_dir)).items():
@@ -150,6 +159,9 @@ def tell(
   checked: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], str]:
   """Lists what the files of a run, or of a tuning, reveal.
+
+  The JSON values are `covered` (the guarantee in words), `checked` (as given)
+  and `files`, a list with `path`, `kind` and `reveals` of each file or folder.
 
   Args:
     run_dir: Directory of the run or the tuning.

@@ -88,6 +88,13 @@ def write_private(path: pathlib.Path, text: str) -> None:
   """Writes ASCII text to a file that only its owner may read.
 
   The file appears whole or not at all, and is on the disk on return.
+
+  Args:
+    path: The file; one that exists is replaced.
+    text: The text, for example a key.
+
+  Raises:
+    OSError: If the file cannot be written.
   """
   with whole_files.replacing(path) as partial:
     partial.touch(mode=0o600)
@@ -99,6 +106,9 @@ def checkpointed_rounds(run_dir: str | os.PathLike[str]) -> list[int]:
 
   Args:
     run_dir: Directory of the run, which need not exist.
+
+  Returns:
+    Numbers of finished rounds; empty if there are no checkpoints.
   """
   rounds = []
   for path in pathlib.Path(run_dir, CHECKPOINTS).glob(f"{CHECKPOINT_PREFIX}*"):
@@ -134,6 +144,9 @@ def damaged(path: pathlib.Path, error: Exception) -> errors.FieldError:
   Args:
     path: The file.
     error: The exception that reading it raised.
+
+  Returns:
+    A `FieldError` of `run_dir` that names the file and the exception.
   """
   return _error(
     "hold whole files of a run", f"{path}: {type(error).__name__}: {error}"
@@ -142,6 +155,9 @@ def damaged(path: pathlib.Path, error: Exception) -> errors.FieldError:
 
 class RunDirectory:
   """An open run directory, locked against a second process.
+
+  A lock of the operating system guards it, which ends with the process. So a
+  killed program leaves no lock behind.
 
   Attributes:
     path: The directory.
@@ -155,6 +171,9 @@ class RunDirectory:
     varying: Collection[tuple[str, ...]] = (),
   ):
     """Creates the directory, or opens it to go on with the run in it.
+
+    `asked` is written to `run.json` if the directory is new, and compared with
+    it if not.
 
     Args:
       path: The directory.
@@ -194,7 +213,15 @@ class RunDirectory:
     (self.path / RELEASE).mkdir(exist_ok=True)
 
   def _read_spec(self) -> dict[str, Any] | None:
-    """Reads the spec; refuses a directory that has other files and no spec."""
+    """Reads the spec; refuses a directory that has other files and no spec.
+
+    Returns:
+      The spec; `None` for a new directory.
+
+    Raises:
+      errors.FieldError: If the directory has other files, or the spec is
+        damaged.
+    """
     found = self.read_json(SPEC)
     if found is not None:
       return found
@@ -205,11 +232,30 @@ class RunDirectory:
     return None
 
   def read_json(self, name: str) -> Any:
-    """Reads a JSON file of the run; see `run_directory.read_json`."""
+    """Reads a JSON file of the run; see `run_directory.read_json`.
+
+    Args:
+      name: Path of the file in the directory.
+
+    Returns:
+      Its JSON value; `None` if the file does not exist.
+
+    Raises:
+      errors.FieldError: If the file cannot be read as JSON.
+    """
     return read_json(self.path / name)
 
   def write_json(self, name: str, value: Any) -> None:
-    """Writes a JSON file of the run, whole or not at all."""
+    """Writes a JSON file of the run, whole or not at all.
+
+    Args:
+      name: Path of the file in the directory.
+      value: JSON value.
+
+    Raises:
+      ValueError: If a number is infinite or not a number.
+      OSError: If the file cannot be written.
+    """
     text = json.dumps(value, indent=2, allow_nan=False)
     with whole_files.replacing(self.path / name) as partial:
       partial.write_text(f"{text}\n", encoding="utf-8")
@@ -225,6 +271,8 @@ def differ(
   varying: Collection[tuple[str, ...]] = (),
 ) -> str:
   """Names the first values that differ between two specs.
+
+  Values are compared as JSON has them, so a tuple equals a list.
 
   Args:
     was: Nested JSON values by name; `None` counts as missing.

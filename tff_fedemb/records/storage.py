@@ -24,6 +24,9 @@ def wait_for(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
   Args:
     coroutine: A coroutine that has not begun.
 
+  Returns:
+    What the coroutine returns.
+
   Raises:
     Exception: Whatever the coroutine raises.
   """
