@@ -153,8 +153,15 @@ class RuntimeConfig(config_lib.Config):
   def create(self) -> "base.Runtime":
     """Creates the runtime; close it, or use it as a context manager.
 
+    The runtime's module is imported here; a Ray cluster is started or joined.
+
+    Returns:
+      A runtime without a process; call `initialize` next.
+
     Raises:
-      errors.FieldError: If it cannot do what the configuration says, here.
+      errors.FieldError: If this machine or cluster cannot do what the
+        configuration says, or if this process is a fork of one that ran
+        TensorFlow.
     """
     checks.check_not_forked()
     module, name = RUNTIMES[self.runtime]
@@ -191,7 +198,16 @@ def create_runtime(name: str = "in_process", **options: Any) -> "base.Runtime":
     name: A key of `RUNTIMES`.
     **options: Other fields of `RuntimeConfig`.
 
+  Returns:
+    A runtime without a process; close it, or use it as a context manager.
+
   Raises:
     errors.FieldError: As `RuntimeConfig`.
+
+  Example:
+    >>> from tff_fedemb import runtime
+    >>> with runtime.create_runtime(concurrent_clients=2) as in_process:
+    ...   state = in_process.initialize(process)
+    ...   state, metrics = in_process.next(state, ["client 1", "client 2"])
   """
   return RuntimeConfig(runtime=name, **options).create()

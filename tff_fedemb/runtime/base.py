@@ -78,8 +78,14 @@ class Runtime(abc.ABC):
         `(<S@SERVER, {string}@CLIENTS> -> <S@SERVER, M@SERVER>)`. It replaces
         the process of an earlier call; the same one need not be compiled again.
 
+    Returns:
+      The initial state, the runtime's own.
+
     Raises:
       TypeError: If `process.next` takes anything but client ids.
+      errors.FieldError: If the process calls Python functions, or if this
+        runtime cannot run it.
+      RuntimeError: As `next`.
     """
 
   @abc.abstractmethod
@@ -113,17 +119,30 @@ class Runtime(abc.ABC):
 
     Args:
       state: The state.
+
+    Returns:
+      Nested containers of NumPy arrays.
+
+    Raises:
+      RuntimeError: If the runtime has no process.
+      TypeError: If the state is not one of the process.
     """
 
   @abc.abstractmethod
   def load_state(self, structure: Any) -> Any:
     """Returns the state of a structure, say from a checkpoint.
 
+    The arrays are copied, so you may change yours afterwards.
+
     Args:
       structure: Nested like what `structured_state` returns.
 
+    Returns:
+      A state for `next`.
+
     Raises:
       ValueError: If the structure is not that of the process's state.
+      RuntimeError: If the runtime has no process.
     """
 
   @abc.abstractmethod
@@ -138,7 +157,14 @@ class Runtime(abc.ABC):
 
 
 def count_cores() -> int:
-  """Returns the number of cores that this process may use."""
+  """Returns the number of cores that this process may use.
+
+  The affinity mask of the process counts where the system has one, so a
+  container or `taskset` lowers the number.
+
+  Returns:
+    At least 1.
+  """
   if hasattr(os, "sched_getaffinity"):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
@@ -149,6 +175,9 @@ def check_initialized(process: _Process | None) -> _Process:
 
   Args:
     process: The process, or `None` before `initialize` and after `close`.
+
+  Returns:
+    The process.
 
   Raises:
     RuntimeError: If there is none.
@@ -165,6 +194,9 @@ def check_client_ids(client_ids: Sequence[str]) -> list[str]:
 
   Args:
     client_ids: A sequence or an array of strings.
+
+  Returns:
+    The ids as Python's strings, in the same order.
 
   Raises:
     TypeError: If it is anything else, for example one string or a generator.
@@ -185,6 +217,9 @@ def copy_arrays(leaves: Sequence[Any]) -> list[Any]:
 
   Args:
     leaves: Arrays, NumPy scalars and bytes.
+
+  Returns:
+    The leaves in the same order; what is no array is not copied.
   """
   return [x.copy() if isinstance(x, np.ndarray) else x for x in leaves]
 

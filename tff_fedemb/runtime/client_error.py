@@ -14,7 +14,15 @@ def _shorten(text: str, length: int) -> str:
 
 
 def _reason(cause: BaseException) -> str:
-  """Returns an error's message on one line."""
+  """Returns an error's message on one line.
+
+  Args:
+    cause: Any error. TensorFlow's begin with the place in the graph, which is
+      left out.
+
+  Returns:
+    The message, with each run of white space as one space.
+  """
   text = str(cause)
   # TensorFlow says where in the graph it was, as far as it knows, before it
   # says what happened; the last line of the former names the node.
@@ -26,7 +34,11 @@ def _reason(cause: BaseException) -> str:
 
 
 class KilledError(RuntimeError):
-  """A signal ended the process of a client."""
+  """A signal ended the process of a client.
+
+  `ClientFold` counts it as the client's own failure, so `on_client_error=skip`
+  leaves the client out.
+  """
 
 
 class ClientError(RuntimeError):
@@ -37,6 +49,12 @@ class ClientError(RuntimeError):
 
   Attributes:
     client_id: The whole id of the client.
+
+  Args:
+    client_id: The client; of a longer id, the message has the first 80
+      characters.
+    cause: Error of the client's computation; the message has up to 300
+      characters of its own.
   """
 
   def __init__(self, client_id: str, cause: BaseException):

@@ -68,7 +68,15 @@ def leave_out(
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-  """Zeros that a session can be fed without a copy."""
+  """Zeros that a session can be fed without a copy.
+
+  Args:
+    shape: Shape of the array.
+    dtype: Type of its elements.
+
+  Returns:
+    A writable array of zeros whose memory begins at a multiple of 64 bytes.
+  """
   num_bytes = math.prod(shape) * dtype.itemsize
   memory = np.zeros(num_bytes + _ALIGNMENT, np.uint8)
   start = -memory.ctypes.data % _ALIGNMENT
@@ -100,7 +108,11 @@ class ClientGraphs:
 
 
 class ClientFold:
-  """Threads and sessions that fold clients."""
+  """Threads and sessions that fold clients.
+
+  Up to `num_threads` clients run at a time. Call it once for each round; it
+  keeps its sessions until `close`.
+  """
 
   def __init__(
     self,
@@ -189,7 +201,13 @@ class ClientFold:
       raise
 
   def _start_sum(self) -> list[Any]:
-    """Returns the sum of no update, which may be added to."""
+    """Returns the sum of no update, which may be added to.
+
+    Returns:
+      The leaves of the sum. If addition is plain, they are writable NumPy
+      arrays of their own; their graph runs in the first round alone if it gives
+      zeros.
+    """
     if self._zeros is not None:
       return [_aligned_zeros(*spec) for spec in self._zeros]
     leaves = self._zero()
@@ -210,6 +228,12 @@ class ClientFold:
     """Yields the clients of each call, fewer towards the end of a round.
 
     So no thread is idle for long while another runs the last call.
+
+    Args:
+      client_ids: Clients of the round.
+
+    Yields:
+      Consecutive slices of 1 to `clients_per_call` clients.
     """
     start = 0
     while start < len(client_ids):
@@ -222,6 +246,13 @@ class ClientFold:
     self, client_ids: Sequence[str], prepared: Sequence[Any]
   ) -> list[tuple[Sequence[str], list[Any] | Exception]]:
     """Runs clients by one call, or if one of them fails, by several.
+
+    Halving the clients of a call until the failing one is alone keeps the
+    updates of the others.
+
+    Args:
+      client_ids: Clients of one call; at least one.
+      prepared: Values that the server sends to each client.
 
     Returns:
       In the order of the ids, clients and their updates, or one client and why
@@ -251,7 +282,23 @@ class ClientFold:
     skip_fn: Callable[[client_error.ClientError], None] | None,
     total: secure_sums.RoundTotal,
   ) -> list[Any]:
-    """Adds the updates of clients, or reports the one that failed."""
+    """Adds the updates of clients, or reports the one that failed.
+
+    Args:
+      accumulator: Leaves of the sum so far; changed in place if addition is
+        plain.
+      client_ids: Clients of the outcome, one alone if it is an error.
+      outcome: Leaves of their updates, with a leading dimension `[clients]` if
+        calls may have several, or an error.
+      skip_fn: As in `__call__`.
+      total: Secure sums; gets the clients' summands.
+
+    Returns:
+      Leaves of the new sum.
+
+    Raises:
+      client_error.ClientError: If the client failed, and is not left out.
+    """
     if not isinstance(outcome, Exception):
       updates, summands = self._secure_sums.split(outcome)
       # Results of a loop have a leading dimension.
@@ -270,7 +317,13 @@ class ClientFold:
     return accumulator
 
   def _add_to_leaf(self, leaf: np.ndarray, addend: np.ndarray) -> None:
-    """Adds to a sum in place; on all threads if it is large."""
+    """Adds to a sum in place; on all threads if it is large.
+
+    Args:
+      leaf: A tensor of the sum.
+      addend: A tensor of one update, of the same shape; cast to the type of the
+        sum as TensorFlow would.
+    """
 
     def add(part: slice) -> None:
       # Cast as TensorFlow would.
@@ -294,7 +347,14 @@ class ClientFold:
       pass
 
   def _abandon(self, pending: Iterable[futures.Future]) -> None:
-    """Cancels the clients whose results are no longer needed."""
+    """Cancels the clients whose results are no longer needed.
+
+    Closing their sessions ends running computations. It returns once no client
+    runs any more.
+
+    Args:
+      pending: Calls that have not been added up.
+    """
     self._is_abandoned = True
     for future in pending:
       future.cancel()
@@ -305,7 +365,10 @@ class ClientFold:
     self._is_abandoned = False
 
   def close(self) -> None:
-    """Ends the threads and closes the sessions."""
+    """Ends the threads and closes the sessions.
+
+    Running clients are cancelled. The fold cannot be used afterwards.
+    """
     self._is_abandoned = True
     self._threads.shutdown(wait=False, cancel_futures=True)
     self._adders.shutdown(wait=True)

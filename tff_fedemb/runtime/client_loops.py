@@ -88,7 +88,16 @@ def find_addends(accumulate: graph_session.RunnableGraph) -> list[int] | None:
 def _placeholders(
   tensors: Sequence[tf.Tensor], *, leading: Sequence[None] = ()
 ) -> list[tf.Tensor]:
-  """Makes arguments like some tensors, with more leading dimensions."""
+  """Makes arguments like some tensors, with more leading dimensions.
+
+  Args:
+    tensors: Tensors of any graph.
+    leading: Dimensions to put first, None for each of unknown size.
+
+  Returns:
+    Placeholders of the default graph. One for a tensor of unknown rank has an
+    unknown shape.
+  """
   placeholders = []
   for tensor in tensors:
     shape = None

@@ -25,7 +25,18 @@ from tff_fedemb.runtime import graph_session
 
 
 def _tensor_names(binding: Any, *, role: str) -> list[str]:
-  """Names of a binding's tensors, in the order of the type's leaves."""
+  """Names of a binding's tensors, in the order of the type's leaves.
+
+  Args:
+    binding: A `TensorFlow.Binding` of TFF's `computation.proto`.
+    role: What the binding is for, in the error.
+
+  Returns:
+    Names such as `arg:0`; none for an empty structure.
+
+  Raises:
+    TypeError: If the binding has a dataset.
+  """
   kind = binding.WhichOneof("binding")
   if kind is None:
     return []
@@ -48,7 +59,15 @@ def _node_of(tensor: str) -> str:
 
 
 def _find_ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
-  """Names of all that some nodes need, with their own."""
+  """Names of all that some nodes need, with their own.
+
+  Args:
+    graph_def: Graph of the nodes; bodies of functions are not searched.
+    names: Names of nodes.
+
+  Returns:
+    Names of these nodes and of all their direct and indirect inputs.
+  """
   nodes = {node.name: node for node in graph_def.node}
   found: set[str] = set()
   waiting = list(names)
@@ -64,6 +83,13 @@ def _extract(graph_def: Any, tensors: Iterable[str]) -> Any:
   """Returns the part of a graph that makes some tensors.
 
   No node of it is bound to the device of another, which may be missing.
+
+  Args:
+    graph_def: The graph; its functions stay in the part.
+    tensors: Names of the tensors.
+
+  Returns:
+    A new `GraphDef`.
   """
   needed = _find_ancestors(graph_def, map(_node_of, tensors))
   part = tf.compat.v1.GraphDef(
@@ -108,6 +134,10 @@ def import_computation(
     device: Device of the operations that the computation does not place, as far
       as the device can, say '/device:GPU:1'. Empty leaves it to TensorFlow,
       which takes the first GPU if there is one.
+
+  Returns:
+    The graph. Its arguments and results are the leaves of the computation's
+    parameter and result, in the order of their types.
 
   Raises:
     TypeError: If the computation is not plain TensorFlow, or takes or returns a
@@ -155,6 +185,12 @@ def add_to_graph(
     added: The computation, as `import_computation` returns it: a loop would run
       side effects that its results do not need.
     arguments: Tensors of the default graph.
+
+  Returns:
+    The results, tensors of the default graph.
+
+  Raises:
+    ValueError: If there are more or fewer arguments than the computation has.
   """
   fed = {}
   for tensor, argument in zip(added.arguments, arguments, strict=True):
@@ -176,6 +212,9 @@ def leaf_types(type_spec: tff.Type) -> list[tff.TensorType]:
 
   Args:
     type_spec: Tensors and structures of them, at the server or not.
+
+  Returns:
+    Types of the tensors; a server placement is dropped.
   """
   if isinstance(type_spec, tff.FederatedType):
     type_spec = type_spec.member
@@ -188,6 +227,10 @@ def flatten(structure: Any, type_spec: tff.Type) -> list[np.ndarray]:
   Args:
     structure: Nested containers of anything NumPy converts to an array.
     type_spec: The structure's type: tensors and structures of them.
+
+  Returns:
+    Leaves in the order of the type. A tensor without dimensions is a NumPy
+    scalar, as sessions return it.
 
   Raises:
     ValueError: If the structure is not of that type.
@@ -207,7 +250,18 @@ def flatten(structure: Any, type_spec: tff.Type) -> list[np.ndarray]:
 
 
 def _check_leaf(value: Any, type_spec: tff.TensorType) -> np.ndarray:
-  """Converts one tensor's value."""
+  """Converts one tensor's value.
+
+  Args:
+    value: Anything that NumPy makes an array of.
+    type_spec: Type of the tensor; an unknown dimension fits any size.
+
+  Returns:
+    The array, or a NumPy scalar for a tensor without dimensions.
+
+  Raises:
+    ValueError: If dtype or shape differ; strings of any kind are taken.
+  """
   is_string = type_spec.dtype.type is np.str_
   # TensorFlow's strings are NumPy objects.
   leaf = np.asarray(value, dtype=object if is_string else None)
@@ -228,6 +282,10 @@ def unflatten(leaves: Sequence[Any], type_spec: tff.Type) -> Any:
   Args:
     leaves: One array per tensor of the type.
     type_spec: Tensors and structures of them.
+
+  Returns:
+    Nested Python containers, those that the type names: for example attrs
+    classes or ordered dictionaries.
   """
   if isinstance(type_spec, tff.FederatedType):
     type_spec = type_spec.member

@@ -18,7 +18,15 @@ _NAME = "tff_fedemb_dataset_loop"
 
 
 def _argument_spec(function: Any, index: int) -> tf.TensorSpec:
-  """Type and shape of an argument of a function, as far as known."""
+  """Type and shape of an argument of a function, as far as known.
+
+  Args:
+    function: A `FunctionDef`.
+    index: Place of the argument.
+
+  Returns:
+    A `tf.TensorSpec`; its shape is unknown if the graph does not have it.
+  """
   shapes = function.arg_attr[index].attr["_output_shapes"].list.shape
   return tf.TensorSpec(
     shapes[0] if shapes else None, function.signature.input_arg[index].type
@@ -70,6 +78,10 @@ def _build_loop(
     name: Name of the reduction's function.
     element_spec: The tensors of an element.
     state_specs: The tensors of the state.
+
+  Returns:
+    A function that maps a data set (a variant tensor), the initial states and
+    the captured tensors to the final states.
   """
   num_states = len(state_specs)
   shapes = [spec.shape for spec in state_specs]
@@ -106,7 +118,12 @@ def _build_loop(
 
 
 def _replace(reduction: Any, library: Any) -> None:
-  """Makes a reduction the call of a loop, which is added to a library."""
+  """Makes a reduction the call of a loop, which is added to a library.
+
+  Args:
+    reduction: A node ReduceDataset, changed in place.
+    library: Function library of its graph, changed in place.
+  """
   name = reduction.attr["f"].func.name
   (function,) = (f for f in library.function if f.signature.name == name)
   # Nothing but the data set itself may optimize a function with this mark.
@@ -122,6 +139,8 @@ def _replace(reduction: Any, library: Any) -> None:
 
 def replace_reductions(graph_def: Any) -> None:
   """Replaces each reduction of a data set by a loop.
+
+  Reductions in the bodies of functions are replaced too.
 
   Args:
     graph_def: Is changed.

@@ -54,7 +54,15 @@ _HANDLES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 
 
 def _keeps_something(op_def: Any) -> bool:
-  """Whether a session might keep something of an operation's for others."""
+  """Whether a session might keep something of an operation's for others.
+
+  Args:
+    op_def: Definition of the operation, an `OpDef`.
+
+  Returns:
+    True if it makes a resource with a name, or is stateful and not in the list
+    of those that keep nothing.
+  """
   if not _NAMES.isdisjoint(attr.name for attr in op_def.attr):
     return True
   return (
@@ -66,7 +74,13 @@ def _keeps_something(op_def: Any) -> bool:
 
 
 def _find_kept(nodes: Iterable[Any], functions: frozenset[str]) -> list[Any]:
-  """Finds the nodes of which a session might keep something."""
+  """Finds the nodes of which a session might keep something.
+
+  Args:
+    nodes: Nodes of the graph or of one function.
+    functions: Names of the graph's functions; a node may call one by its name,
+      and its body is checked on its own.
+  """
   return [
     node
     for node in nodes
@@ -100,6 +114,9 @@ def check_without_python(computation: tff.Computation) -> None:
 
 def separate(graph_def: Any) -> bool:
   """Has each run of a graph make its own resources, if it can.
+
+  Only resources of the graph itself can become anonymous. In the body of a
+  function, each call would make another resource.
 
   Args:
     graph_def: Is changed.

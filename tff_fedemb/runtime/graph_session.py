@@ -21,6 +21,8 @@ _SMALL_GRAPH = 50
 class RunnableGraph:
   """A finished graph that sessions run.
 
+  It can be pickled: the other process imports the graph's definition.
+
   Attributes:
     graph: The graph. Several threads run sessions of it.
     arguments: Tensors to feed.
@@ -100,6 +102,9 @@ def import_graph(
     graph_def: The definition.
     arguments, results: Names of the tensors to feed and to fetch.
     needs_own_session: See `RunnableGraph`.
+
+  Returns:
+    The graph, finalized.
   """
   graph = tf.Graph()
   with graph.as_default():
@@ -181,6 +186,10 @@ class SessionPool:
 
     Returns:
       The leaves of the result, as in `RunnableGraph.run`.
+
+    Raises:
+      tf.errors.OpError: If an operation failed, or `close` cancelled it.
+      ValueError: If there are more or fewer leaves than arguments.
     """
     with self._lock:
       if self._idle:

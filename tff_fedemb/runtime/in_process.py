@@ -44,6 +44,8 @@ _UNOPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
 class FlatState(tuple):
   """Server state between rounds: arrays in the order of its type.
 
+  Arrays are marked read-only: sessions and structures share them.
+
   Attributes:
     type_spec: The type.
   """
@@ -125,6 +127,21 @@ class InProcessRuntime(base.Runtime):
     return None
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
+    """Compiles the process, unless it is the one of the last call.
+
+    Args:
+      process: As in the base class.
+
+    Returns:
+      The initial state, flat.
+
+    Raises:
+      errors.FieldError: If TFF cannot compile the process to one broadcast,
+        clients' work and sums, it calls Python functions, or a secure sum is
+        wider than 62 bits.
+      RuntimeError: In a fork of the process that created the runtime.
+      TypeError: If `process.next` takes anything but client ids.
+    """
     self._check_not_in_fork()
     if self._process is not process:
       base.check_process(process)
@@ -169,7 +186,11 @@ class InProcessRuntime(base.Runtime):
   def _build_client_graphs(
     self, form: tff.backends.mapreduce.MapReduceForm
   ) -> client_fold.ClientGraphs:
-    """Makes the graphs that run for each client, or for some by a call."""
+    """Makes the graphs that run for each client, or for some by a call.
+
+    Returns:
+      The graphs, with `work` once for each device that clients run on.
+    """
     devices = self._client_devices[: self.concurrent_clients]
     work = [_build_graph(form, "work", device) for device in devices]
     accumulate = _build_graph(form, "accumulate")
@@ -195,6 +216,26 @@ class InProcessRuntime(base.Runtime):
   def next(
     self, state: FlatState, client_ids: Sequence[str]
   ) -> tuple[FlatState, Any]:
+    """Runs one round; updates are added up in the order of the ids.
+
+    Sets `skipped_clients` and `server_seconds`. If the round fails, the state
+    is as it was: it is never changed in place.
+
+    Args:
+      state: State of the process that was initialized last.
+      client_ids: The clients of the round, possibly none.
+
+    Returns:
+      The new state, and the metrics as TFF structures them.
+
+    Raises:
+      client_error.ClientError: If a client failed, and is not left out.
+      secure_sums.TooFewSurvivorsError: If the process sums securely, and too
+        few clients have lasted.
+      RuntimeError: If there is no process, or in a fork.
+      TypeError: If the ids are no sequence of strings, or the state is another
+        process's.
+    """
     self._check_not_in_fork()
     self._check_state(state)
     client_ids = base.check_client_ids(client_ids)
@@ -230,10 +271,13 @@ class InProcessRuntime(base.Runtime):
     return self._fold(prepared, client_ids, self._skip_fn)
 
   def structured_state(self, state: FlatState) -> Any:
+    """Puts the leaves together as TFF does, without copying the arrays."""
     self._check_state(state)
     return computation_graph.unflatten(state, self._state_type)
 
   def load_state(self, structure: Any) -> FlatState:
+    """Takes leaves by their names where TFF has names, and copies their arrays.
+    """
     base.check_initialized(self._process)
     leaves = computation_graph.flatten(structure, self._state_type)
     return self._flat_state(base.copy_arrays(leaves))
@@ -261,6 +305,7 @@ class InProcessRuntime(base.Runtime):
       )
 
   def close(self) -> None:
+    """Ends the threads and sessions; does nothing in a fork."""
     # A fork may have neither its parent's threads nor its sessions.
     if not self._is_in_fork:
       self._close_sessions()
@@ -277,7 +322,19 @@ class InProcessRuntime(base.Runtime):
 def _compile(
   process: tff.templates.IterativeProcess,
 ) -> tff.backends.mapreduce.MapReduceForm:
-  """Has TFF compile a process, or refuses it."""
+  """Has TFF compile a process, or refuses it.
+
+  Args:
+    process: A process of client ids.
+
+  Returns:
+    TFF's map-reduce form: seven TensorFlow computations. TFF's own optimization
+    of their graphs is off, since sessions optimize them too.
+
+  Raises:
+    errors.FieldError: If the process is not one broadcast, clients' work and
+      sums.
+  """
   # TFF's errors have no type in common, and one of its types is not public.
   with errors.as_field_error(
     "runtime",
@@ -293,7 +350,13 @@ def _compile(
 def _build_graph(
   form: tff.backends.mapreduce.MapReduceForm, name: str, device: str = ""
 ) -> graph_session.RunnableGraph:
-  """Imports a part of a compiled process."""
+  """Imports a part of a compiled process.
+
+  Args:
+    form: The compiled process.
+    name: Attribute of the form, for example "work".
+    device: As in `computation_graph.import_computation`.
+  """
   return computation_graph.import_computation(
     name, getattr(form, name), device=device
   )
@@ -302,7 +365,11 @@ def _build_graph(
 def _find_secure_sums(
   form: tff.backends.mapreduce.MapReduceForm,
 ) -> secure_sums.SecureSums:
-  """Computes bounds and moduli, which TFF keeps as constant computations."""
+  """Computes bounds and moduli, which TFF keeps as constant computations.
+
+  Raises:
+    errors.FieldError: If a sum has more than 62 bits.
+  """
   simple_type, *secure_types = form.work.type_signature.result
   bitwidths = _compute("secure_sum_bitwidth", form.secure_sum_bitwidth)
   bounds = _compute("secure_sum_max_input", form.secure_sum_max_input)

@@ -26,7 +26,11 @@ _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 
 
 def has_bfloat16() -> bool:
-  """Whether this machine's first processor has `bfloat16`."""
+  """Whether this machine's first processor has `bfloat16`.
+
+  Returns:
+    False also where there is no `/proc/cpuinfo` to read it from.
+  """
   # Linux alone tells.
   text = _CPU_INFO.read_text() if _CPU_INFO.exists() else ""
   for line in text.splitlines():
@@ -84,8 +88,15 @@ def environment(compute_precision: str) -> dict[str, str]:
 
   To be set before TensorFlow computes anything.
 
+  TensorFlow's rewriting is told to leave additions, subtractions and
+  multiplications alone, as otherwise it would round the weights after each
+  step.
+
   Args:
     compute_precision: One of `PRECISIONS`.
+
+  Returns:
+    Values of environment variables by name; empty for `FLOAT32`.
   """
   if compute_precision == FLOAT32:
     return {}

@@ -50,6 +50,9 @@ def deal(
       last chunks are smaller, so that workers end at about the same time].
     clients_per_call: Clients that a worker trains by one call, see
       `client_loops`: several of a model whose work is little beside a call.
+
+  Returns:
+    Consecutive slices of `client_ids`, none of them empty.
   """
   num_clients = len(client_ids)
   of_call = min(clients_per_call, num_clients // _CHUNKS_OF_SMALL_AT_LEAST)
@@ -98,11 +101,27 @@ class RayRuntime(in_process.InProcessRuntime):
     self._cluster: ray_cluster.Cluster | None = ray_cluster.Cluster(config)
 
   def require_paths(self, paths: Mapping[str, str]) -> None:
+    """Keeps the paths for each worker to look for before its first client."""
     self._paths = dict(paths)
 
   def initialize(
     self, process: tff.templates.IterativeProcess
   ) -> in_process.FlatState:
+    """Compiles the process here, and starts the workers.
+
+    Args:
+      process: As in the base class.
+
+    Returns:
+      The initial state, which stays in this process.
+
+    Raises:
+      errors.DataError: If the workers do not start within 15 minutes.
+      errors.FieldError: As `InProcessRuntime.initialize`, or if a machine lacks
+        a required path or the precision.
+      RuntimeError: If the runtime is closed, or in a fork.
+      TypeError: As `InProcessRuntime.initialize`.
+    """
     cluster = self._cluster
     if cluster is None:
       raise RuntimeError("the runtime must be open, found it closed.")
@@ -148,6 +167,8 @@ class RayRuntime(in_process.InProcessRuntime):
   def _fold_clients(
     self, prepared: Sequence[Any], client_ids: Sequence[str]
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
+    """Folds the chunks of a round on the cluster; merges them in their order.
+    """
     cluster = base.check_initialized(self._cluster)
     # The model is sent to each machine once a round.
     prepared_there = cluster.ray.put(prepared)
@@ -187,6 +208,7 @@ class RayRuntime(in_process.InProcessRuntime):
     return accumulator, total
 
   def close(self) -> None:
+    """Ends the sessions of this process, and leaves the cluster."""
     super().close()
     if self._cluster is not None and not self._is_in_fork:
       self._cluster.close()

@@ -41,6 +41,10 @@ _Result = TypeVar("_Result")
 def import_ray() -> Any:
   """Returns the module of Ray.
 
+  Three environment variables are set first, unless you have set them: Ray
+  reports no use, gives up on a lost head after 20 s, and tries a task that ran
+  out of memory again three times.
+
   Raises:
     errors.FieldError: If it is not installed.
   """
@@ -61,7 +65,14 @@ def import_ray() -> Any:
 
 
 class Cluster:
-  """A connection to a cluster; one of a process at a time."""
+  """A connection to a cluster; one of a process at a time.
+
+  It uses a Ray that this process has already initialized, and leaves that one
+  running when it is closed.
+
+  Attributes:
+    ray: The module of Ray.
+  """
 
   def __init__(self, config: runtime_lib.RuntimeConfig):
     """Joins the cluster, or starts one of this machine, and checks its size.
@@ -92,7 +103,14 @@ class Cluster:
       raise
 
   def _join(self, config: runtime_lib.RuntimeConfig) -> None:
-    """Connects to the cluster at the address, or starts one here."""
+    """Connects to the cluster at the address, or starts one here.
+
+    Args:
+      config: Its `ray_address` is None to start Ray on this machine.
+
+    Raises:
+      errors.FieldError: If no head answers within 10 s, or Ray refuses.
+    """
     options: dict[str, Any] = {
       "log_to_driver": False,
       "logging_level": logging.CRITICAL,
@@ -136,7 +154,12 @@ class Cluster:
         signal.signal(signal.SIGTERM, handler)
 
   def _count_room(self) -> int:
-    """Number of workers that there is room for, as machines come and go."""
+    """Number of workers that there is room for, as machines come and go.
+
+    Returns:
+      Sum over live machines of the workers that fit on each, by cores and GPUs;
+      what other programs use is not deducted.
+    """
     count = 0
     for node in self.ray.nodes():
       if node["Alive"]:
@@ -148,7 +171,11 @@ class Cluster:
     return count
 
   def count_workers(self) -> int:
-    """Number of workers: as many as fit now, or as were asked for."""
+    """Number of workers: as many as fit now, or as were asked for.
+
+    Returns:
+      At least 1.
+    """
     room = self._count_room()
     return max(min(room, self._most_workers or room), 1)
 
@@ -158,6 +185,9 @@ class Cluster:
     Args:
       function: One of a module that workers can import.
       **options: Further ones of `ray.remote`.
+
+    Returns:
+      Ray's remote function; `.remote(...)` submits it.
     """
     return self.ray.remote(
       num_cpus=self._cores,
@@ -176,6 +206,13 @@ class Cluster:
     Args:
       function: Function of a chunk, which is pickled.
       chunks: Chunks of work.
+
+    Returns:
+      Iterator over the results, in the order of the chunks.
+
+    Raises:
+      errors.DataError: When it is iterated over, if workers die again and again
+        with a chunk.
     """
     call = self.create_task(_call)
     # Sent to each machine once.
@@ -248,6 +285,9 @@ class Cluster:
       references: References to the results.
       name: Their common name in messages.
       seconds: Longest time to wait [without end].
+
+    Returns:
+      The results, in the order of the references.
 
     Raises:
       TimeoutError: If they take longer.

@@ -45,7 +45,18 @@ _folds: dict[str, list[client_fold.ClientFold]] = {}
 
 
 def _open_folds(setup: Setup) -> list[client_fold.ClientFold]:
-  """Checks this machine, and makes a fold for each thread."""
+  """Checks this machine, and makes a fold for each thread.
+
+  Args:
+    setup: Its paths have to exist here.
+
+  Returns:
+    Folds of one thread each.
+
+  Raises:
+    errors.FieldError: If a path is missing, or the processor lacks the
+      precision.
+  """
   for name, path in setup.paths.items():
     if not os.path.exists(path):
       raise errors.FieldError(

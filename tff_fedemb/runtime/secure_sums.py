@@ -6,6 +6,8 @@ and no summand, if enough of the round's clients last until its end. One process
 cannot hide summands from itself: here the sum is computed in the clear, with
 its bounds, its modulus and its threshold, so that a process made for secure
 sums gives the same results as with them.
+
+Nothing is hidden from the process that runs the simulation.
 """
 
 from collections.abc import Sequence
@@ -64,6 +66,9 @@ class SecureSums:
 
     Args:
       update: The leaves of the client's work.
+
+    Returns:
+      The leaves for plain sums, and those for secure sums.
     """
     simple = update[: self.num_simple]
     return list(simple), list(update[self.num_simple :])
@@ -143,6 +148,9 @@ class RoundTotal:
     Args:
       num_clients: Number of clients that began the round.
       threshold: Smallest share of them whose sum is revealed.
+
+    Returns:
+      The sums; NumPy scalars for those without dimensions.
 
     Raises:
       TooFewSurvivorsError: If fewer have lasted.

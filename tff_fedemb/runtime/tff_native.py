@@ -60,6 +60,11 @@ class TffRuntime(base.Runtime):
       return computation(*arguments)
 
   def initialize(self, process: tff.templates.IterativeProcess) -> Any:
+    """Keeps the process, and has the worker compute its initial state.
+
+    The worker starts with one thread an operation, unless
+    `TF_NUM_INTRAOP_THREADS` is set.
+    """
     base.check_process(process)
     self._process = process
     # The first computation starts the worker, which is to compute with one
@@ -74,6 +79,11 @@ class TffRuntime(base.Runtime):
         del os.environ[_THREADS_VARIABLE]
 
   def next(self, state: Any, client_ids: Sequence[str]) -> tuple[Any, Any]:
+    """Runs one round in the worker; `skipped_clients` stays empty.
+
+    Client ids are sent as UTF-8. A client that fails ends the round with TFF's
+    own error.
+    """
     process = base.check_initialized(self._process)
     # TFF takes text for ASCII.
     ids = [
@@ -93,9 +103,11 @@ class TffRuntime(base.Runtime):
     return state
 
   def structured_state(self, state: Any) -> Any:
+    """Returns the state itself, which TFF has structured."""
     return state
 
   def load_state(self, structure: Any) -> Any:
+    """Checks a structure against the process's state, and copies its arrays."""
     process = base.check_initialized(self._process)
     state_type = process.initialize.type_signature.result
     leaves = computation_graph.flatten(structure, state_type)
@@ -104,6 +116,7 @@ class TffRuntime(base.Runtime):
     )
 
   def close(self) -> None:
+    """Drops the context, and with it the worker; does nothing in a fork."""
     # The worker is that of the process that started it.
     if self._is_in_fork:
       return
