@@ -276,8 +276,7 @@ class InProcessRuntime(base.Runtime):
     return computation_graph.unflatten(state, self._state_type)
 
   def load_state(self, structure: Any) -> FlatState:
-    """Takes leaves by their names where TFF has names, and copies their arrays.
-    """
+    """Finds leaves by their names where TFF has names; copies their arrays."""
     base.check_initialized(self._process)
     leaves = computation_graph.flatten(structure, self._state_type)
     return self._flat_state(base.copy_arrays(leaves))

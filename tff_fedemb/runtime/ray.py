@@ -167,8 +167,7 @@ class RayRuntime(in_process.InProcessRuntime):
   def _fold_clients(
     self, prepared: Sequence[Any], client_ids: Sequence[str]
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
-    """Folds the chunks of a round on the cluster; merges them in their order.
-    """
+    """Folds the chunks of a round on the cluster, merged in their order."""
     cluster = base.check_initialized(self._cluster)
     # The model is sent to each machine once a round.
     prepared_there = cluster.ray.put(prepared)
