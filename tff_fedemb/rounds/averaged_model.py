@@ -26,6 +26,9 @@ def share_of_past(decay: float, rounds_done: int) -> float:
   Args:
     decay: The share after many rounds, in (0, 1).
     rounds_done: Number of rounds, the new one included.
+
+  Returns:
+    The smaller of `decay` and (1 + n) / (10 + n) for n rounds.
   """
   return min(decay, (1 + rounds_done) / (10 + rounds_done))
 

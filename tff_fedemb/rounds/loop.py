@@ -195,7 +195,17 @@ class TrainingLoop:
     self._save()
 
   def _resume(self, saved: Any, rounds_done: int) -> None:
-    """Goes on from a checkpoint, which must be one of the chain."""
+    """Goes on from a checkpoint, which must be one of the chain.
+
+    Args:
+      saved: Program state of the checkpoint, as `_program_state` returns it.
+      rounds_done: Number of rounds that led to it.
+
+    Raises:
+      errors.FieldError: If the chain does not have the state, or the kept model
+        does not fit the chain.
+      errors.DivergedError: If the last rounds accepted nobody.
+    """
     self.state = TrainingState(
       self.runtime.load_state(saved["process_state"]),
       rounds_done,
@@ -228,9 +238,15 @@ class TrainingLoop:
     If it is interrupted, by Ctrl-C or by `SystemExit` (which SIGTERM raises in
     the programs here), it saves the finished rounds and raises the error again.
 
+    Each round is recorded in the trace before it runs, and in the chain and the
+    budget before its model is used. Checkpoints are saved at their interval,
+    and at the end also after an error.
+
     Raises:
       errors.DivergedError: If nobody's update is accepted any more.
       errors.StorageError: If metrics or a checkpoint cannot be written.
+      errors.FieldError: If a round that runs again has other users or comes to
+        another model, or if `charge` refuses.
     """
     config = self.config
     self.watch = progress_lib.Stopwatch()
@@ -269,7 +285,12 @@ class TrainingLoop:
         self._save()
 
   def _require_somebody(self) -> None:
-    """Ends a run that would spend privacy on rounds that accept nobody."""
+    """Ends a run that would spend privacy on rounds that accept nobody.
+
+    Raises:
+      errors.DivergedError: If five rounds in a row that drew users, up to the
+        latest, accepted none of them.
+    """
     if not self.gives_up:
       return
     done = self.state.rounds_done
@@ -284,12 +305,12 @@ class TrainingLoop:
 
   @property
   def weights(self) -> Any:
-    """Model weights after the rounds so far."""
+    """Model weights after the rounds so far, without average and start."""
     return self._structured().global_model_weights
 
   @property
   def model(self) -> Any:
-    """Model to evaluate and hand over."""
+    """Model to evaluate and hand over: an average or mixture, if asked for."""
     return self.handed_over(self.weights, self.state.average)
 
   def handed_over(self, weights: Any, average: Any = None) -> Any:
@@ -298,6 +319,10 @@ class TrainingLoop:
     Args:
       weights: The weights.
       average: Average up to that round, which takes their place.
+
+    Returns:
+      The weights or their average, mixed with the weights at the start by
+      `export_start_share`; nested arrays.
     """
     model = weights if average is None else average
     share = self.config.export_start_share
@@ -315,7 +340,11 @@ class TrainingLoop:
     return structured, self.state.average
 
   def _start_of_round(self) -> Any:
-    """Returns the state that the next round starts from, with its noise key."""
+    """Returns the state that the next round starts from, with its noise key.
+
+    Independent noise needs no key. A fresh key goes into correlated noise
+    before the first round that the chain does not have; see `noise_keys`.
+    """
     state = self.state.process_state
     if not self.chain.noise_is_the_same_again:
       return state
@@ -328,7 +357,15 @@ class TrainingLoop:
     return self.runtime.load_state(secret_noise.go_on_otherwise(structure, key))
 
   def _run_round(self) -> dict[str, float]:
-    """Runs a round and moves on to its state; returns its metrics."""
+    """Runs a round and moves on to its state; returns its metrics.
+
+    The order matters: the trace records who takes part, the round runs, the
+    chain records its model, and the budget is charged. Only then may the model
+    be evaluated or kept.
+
+    Returns:
+      Numbers by name, for `metrics.csv`.
+    """
     start = time.perf_counter()
     state = self.state
     clients = self.draw(state.rounds_done)
@@ -381,7 +418,12 @@ class TrainingLoop:
     return is_last or (every > 0 and rounds_done % every == 0)
 
   def _program_state(self) -> dict[str, Any]:
-    """Returns what a checkpoint holds."""
+    """Returns what a checkpoint holds.
+
+    Returns:
+      `process_state` as TFF structures it, `line` (digest of the chain's last
+      line), `wall_seconds`, and `average` if there is one.
+    """
     saved = {
       "process_state": self._structured(),
       "line": self.chain.head,

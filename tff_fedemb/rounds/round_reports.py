@@ -46,6 +46,10 @@ class RoundReports:
       clients: Slots of each virtual client.
       client_ids: Identifiers of the virtual clients.
       skipped: Clients that the runtime skipped.
+
+    Returns:
+      The process's metrics by their flat names, with the numbers of skipped and
+      accepted virtual clients and of users, and a checksum of the client ids.
     """
     report = metrics_lib.flatten(measured)
     rejected = len(skipped) + int(report.get(_NUM_REJECTED, 0))
@@ -75,6 +79,9 @@ class RoundReports:
     wall_seconds: float,
   ) -> None:
     """Shows a round on the progress bar; tells the reader of an evaluation.
+
+    A line is printed if the round was evaluated. Recall and epsilon stay on the
+    bar until the next evaluation.
 
     Args:
       progress: The bar.
