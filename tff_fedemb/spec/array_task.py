@@ -43,6 +43,8 @@ _BACKBONES = {1: "dense", 2: "conv1d", 3: "convnet"}
 class ArrayTask(task_lib.TaskSource):
   """Images, or vectors or sequences, with labels and users in arrays.
 
+  Two tasks are equal if their names, and digests of all their arrays, are.
+
   Attributes:
     images: `[n, height, width, channels]`, to train on: integers in [0, 255],
       or floats that are, with those of `test` and `validation`, all in [0, 1]
@@ -57,6 +59,10 @@ class ArrayTask(task_lib.TaskSource):
       only then does the guarantee cover what an evaluation tells.
     name: Name of the task.
     user_meaning: Meaning of a user, in a few words: the unit of privacy.
+
+  Raises:
+    errors.FieldError: If arrays differ in length, are empty, or hold something
+      other than described.
 
   Examples:
     >>> images = np.zeros([24, 8, 8, 1], np.uint8)
@@ -120,7 +126,14 @@ class ArrayTask(task_lib.TaskSource):
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> Any:
-    """The record of arrays: nobody can make them of their digest."""
+    """The record of arrays: nobody can make them of their digest.
+
+    Args:
+      values: JSON values that `to_json` returned.
+
+    Returns:
+      A `task.RecordedTask`, whose `create` refuses.
+    """
     kind = task_lib.SOURCES.name_of(cls)
     return task_lib.RecordedTask({"kind": kind, **values})
 
@@ -131,10 +144,19 @@ class ArrayTask(task_lib.TaskSource):
 
   @property
   def num_train_users(self) -> int:
+    """Number of different users: all of them train."""
     return self.num_users
 
   def create(self) -> task_lib.Task:
-    """Creates the task, whose users are numbers in the order of their names."""
+    """Creates the task, whose users are numbers in the order of their names.
+
+    The rows are written to a temporary file when the first client's data are
+    asked for. The file is removed when the program ends.
+
+    Returns:
+      A task whose training labels count from 0 in the order of the labels'
+      values.
+    """
     users, slots = np.unique(self.users, return_inverse=True)
     classes, labels = np.unique(self.labels, return_inverse=True)
     order = np.argsort(slots, kind="stable")
@@ -182,7 +204,19 @@ class ArrayTask(task_lib.TaskSource):
 
 
 def _read(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-  """Images of all splits as uint8, or other examples as float32, checked."""
+  """Images of all splits as uint8, or other examples as float32, checked.
+
+  Args:
+    given: Arrays by the names of their fields, those of "images" among them.
+      Whether floats are in [0, 1] is decided for all of them together.
+
+  Returns:
+    Arrays by name.
+
+  Raises:
+    errors.FieldError: If an array is empty, has another number of axes, or
+      examples of another shape than those to train on.
+  """
   read = {name: arrays.to_numbers(name, x) for name, x in given.items()}
   of_unit = all(map(arrays.are_of_unit, read.values()))
   for name, examples in read.items():
@@ -222,6 +256,9 @@ def write_rows(
 
   Returns:
     The path: `read_client` reads it.
+
+  Raises:
+    OSError: If the file cannot be written, for example on a full disk.
   """
   path = os.path.join(directory, "rows")
   with open(path, "wb") as file:
@@ -284,6 +321,9 @@ def from_client_data(
 ) -> ArrayTask:
   """Creates a task from TFF's client data, which are read into memory.
 
+  Client ids become the users of the task. Images without a channel axis get
+  one.
+
   Args:
     train: Its clients are the users who train.
     test: Its examples are evaluated on, whichever client they belong to.
@@ -335,6 +375,12 @@ def _read_clients(
   label_key: str,
 ) -> Iterator[tuple[Any, Any, Any]]:
   """Yields image, label and client of each example.
+
+  Args:
+    name: Name of the data in an error.
+    data: Client data, read one client after the other.
+    image_key: Key of the image in an example.
+    label_key: Key of the label in an example.
 
   Raises:
     errors.FieldError: If there is none, or it has no such key.

@@ -82,7 +82,14 @@ def read_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
 
 
 def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
-  """The contents of deployment.json: all that a run's rounds follow from."""
+  """The contents of deployment.json: all that a run's rounds follow from.
+
+  Args:
+    simulation: Simulation of the run; its progress does not matter.
+
+  Returns:
+    JSON values by name, for `read_simulation`.
+  """
   return {
     "deployment": simulation.deployment.to_json(),
     "work": dataclasses.asdict(simulation.work),
@@ -91,7 +98,11 @@ def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
 
 
 class DeployedRounds:
-  """The cohorts of a run, from its deployment."""
+  """The cohorts of a run, from its deployment.
+
+  The simulation is deterministic, so a program that goes on with a run plays
+  the rounds from the first one again, and comes to the same cohorts.
+  """
 
   def __init__(
     self, simulation: simulation_lib.Simulation, path: str | os.PathLike[str]
@@ -126,6 +137,7 @@ class DeployedRounds:
 
     Raises:
       errors.DataError: If a round could not be released for a month.
+      ValueError: If `round_num` is before that of an earlier call.
     """
     self.play(round_num + 1)
     if round_num + 1 != self._num_released:
@@ -135,8 +147,14 @@ class DeployedRounds:
   def play(self, rounds: int) -> None:
     """Plays until so many rounds have been released, if they are not yet.
 
+    Abandoned rounds get a row too, and are not counted.
+
+    Args:
+      rounds: Number of released rounds to come to, from the first one on.
+
     Raises:
       errors.DataError: If a round could not be released for a month.
+      OSError: If deployment.csv cannot be written.
     """
     with open(self._path, "a" if self._rows else "w", newline="") as file:
       writer = csv.writer(file, lineterminator="\n")
@@ -170,6 +188,9 @@ class DeployedRounds:
 
     Returns:
       JSON values by name; shares are of 1.
+
+    Raises:
+      errors.DataError: If a round could not be released for a month.
     """
     # A program that has had nothing to train has not played them.
     self.play(ledger.rounds)
@@ -200,7 +221,12 @@ class DeployedRounds:
     return report_lib.json_safe(summary)
 
   def _count_participations(self) -> dict[str, Any]:
-    """Devices that no round reached, and the share of each class of device."""
+    """Devices that no round reached, and the share of each class of device.
+
+    Returns:
+      `devices_never_reached`, a number, and `participation_by_device_class`,
+      shares of all participations by the name of the class.
+    """
     slots, counts = self.simulation.participations()
     classes = self.simulation.devices.device_class(slots)
     names = devices_lib.CLASSES
@@ -216,7 +242,16 @@ def _measure(
   ledger: ledger_lib.Ledger,
   trace: Iterable[participation_trace.RecordedRound],
 ) -> dict[str, Any]:
-  """Participation as it came about, and epsilon if it had been enforced."""
+  """Participation as it came about, and epsilon if it had been enforced.
+
+  Args:
+    ledger: Ledger of the run, by participation check_ins.
+    trace: Rounds of its trace.
+
+  Returns:
+    JSON values by name: `note`, `min_separation`, `max_participations` and
+    `epsilon`, which may be infinite.
+  """
   claim = ledger.participation
   observed = participation_check.observe(claim.num_users, trace)
   measured = check_ins.CheckIns(

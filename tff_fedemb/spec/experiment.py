@@ -62,7 +62,12 @@ class Experiment(run_cost.RunCost):
 
   @property
   def create_backbone(self) -> Callable[[], tf.keras.Model]:
-    """Makes a fresh backbone for the task's images."""
+    """Makes a fresh backbone for the task's images.
+
+    Returns:
+      A function without arguments; each call makes a Keras model with new
+      weights.
+    """
     return functools.partial(
       self.spec.algorithm.backbone.create,
       self.task.image_shape,
@@ -152,6 +157,14 @@ class Experiment(run_cost.RunCost):
     Args:
       process: Process whose model is sent to a device; its trainable part comes
         back.
+
+    Returns:
+      The simulation. A device's work is its epochs over its images, with the
+      steps of the head's warm-up.
+
+    Raises:
+      errors.FieldError: If the deployment is unknown, or its file cannot be
+        used.
     """
     config, claim = self.spec.deployment, self.participation
     local, task = self.spec.algorithm.local, self.task
@@ -184,7 +197,10 @@ class Experiment(run_cost.RunCost):
 
   @property
   def num_parameters(self) -> int | None:
-    """Numbers of an update; None where nothing is noised."""
+    """Numbers of an update; None where nothing is noised.
+
+    The head counts if the algorithm shares it, with all training classes.
+    """
     if not self.mechanism.config.noise_multiplier:
       return None
     algorithm = self.spec.algorithm
@@ -202,6 +218,9 @@ class Experiment(run_cost.RunCost):
   def measure_backbone(self) -> tuple[int, int]:
     """Returns the backbone's trained numbers, and the size of an embedding.
 
+    Returns:
+      Number of trainable parameters, and the embedding's number of dimensions.
+
     Raises:
       errors.FieldError: If the backbone does not fit the task.
     """
@@ -218,6 +237,9 @@ def count_parameters(process: tff.learning.templates.LearningProcess) -> int:
 
   Args:
     process: Process whose clients' updates are summed.
+
+  Returns:
+    The number, at least 1.
   """
   trainable, _ = _weights_of(process)
   return sum(spec.shape.num_elements() for spec in trainable)
@@ -226,7 +248,14 @@ def count_parameters(process: tff.learning.templates.LearningProcess) -> int:
 def _weights_of(
   process: tff.learning.templates.LearningProcess,
 ) -> list[list[tf.TensorSpec]]:
-  """Specifications of a model's trainable weights, and of all others."""
+  """Specifications of a model's trainable weights, and of all others.
+
+  Args:
+    process: A learning process; only the type of its state is read.
+
+  Returns:
+    Two lists of `tf.TensorSpec`.
+  """
   weights = process.initialize.type_signature.result.member.global_model_weights
   return [
     tf.nest.flatten(tff.types.type_to_tf_tensor_specs(part))
@@ -280,7 +309,15 @@ def _measure_backbone(
   default: str,
   compute_precision: str,
 ) -> tuple[int, int]:
-  """Checks a backbone; returns its trained numbers and its embedding's size."""
+  """Checks a backbone; returns its trained numbers and its embedding's size.
+
+  The backbone is built for it once; later calls with the same arguments take
+  the result from a cache.
+
+  Raises:
+    errors.FieldError: If it does not fit the images, or is slower in the
+      compute precision.
+  """
   created = backbone.create(image_shape, default=default)
   precision.check_backbone(created, compute_precision)
   trained = sum(x.shape.num_elements() for x in created.trainable_variables)

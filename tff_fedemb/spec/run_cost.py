@@ -67,6 +67,8 @@ class RunCost:
   def plan_ledger(self, num_parameters: int | None = None) -> ledger_lib.Ledger:
     """Creates the ledger of all rounds to come.
 
+    The size of an update matters for the bound on the rounding of the noise.
+
     Args:
       num_parameters: Numbers of the updates that are summed [num_parameters].
 
@@ -94,6 +96,13 @@ class RunCost:
 
     Under a `sampling_seed` anyone can draw all rounds, and so count those that
     a user is in.
+
+    Returns:
+      The ledger. Under a `sampling_seed` sampling amplifies nothing, and the
+      participations of the drawn rounds count.
+
+    Raises:
+      errors.FieldError: As `plan_ledger`.
     """
     ledger, users = self.plan_ledger(), self.participation.num_users
     if self.spec.sampling_seed is None:
@@ -104,13 +113,22 @@ class RunCost:
   def _draw_rounds(
     self, key: int
   ) -> Iterator[participation_trace.RecordedRound]:
-    """Draws all rounds, one after the other, as a trace has them."""
+    """Draws all rounds, one after the other, as a trace has them.
+
+    Args:
+      key: Key of the participation's draws: the run's `sampling_seed`.
+
+    Yields:
+      The rounds from number 0 on.
+    """
     for number in range(self.spec.rounds):
       clients = self.participation.sample(number, key=key)
       yield participation_trace.RecordedRound.of(number, clients)
 
   def check_budget(self) -> None:
     """Refuses a new run for which its budget has too little left.
+
+    Does nothing without a `privacy_budget`. It charges nothing either.
 
     Raises:
       errors.FieldError: As `budget.check`.
@@ -123,6 +141,8 @@ class RunCost:
 
 def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> RunCost:
   """Settles what a spec leaves to the number of users, without their data.
+
+  Use it to plan: it neither reads data nor builds a model.
 
   Args:
     spec: Spec of the run.
@@ -167,7 +187,21 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> RunCost:
 def _create_participation(
   spec: spec_lib.RunSpec, num_users: int
 ) -> participation_lib.Participation:
-  """The participation that is asked for, settled for so many users."""
+  """The participation that is asked for, settled for so many users.
+
+  Args:
+    spec: Spec of a run that is not on pooled data.
+    num_users: Number of users who train.
+
+  Returns:
+    Check-ins of devices if there is a deployment. Else the participation that
+    was asked for, with its number of users and rounds, and a period that suits
+    the bands of the noise.
+
+  Raises:
+    errors.FieldError: If a round needs more users than there are, or limits are
+      given that only a deployment enforces.
+  """
   asked, goal = spec.participation, spec.participation.clients_per_round
   if asked.users_are != "expected":
     checks.check_integer("users_per_round", asked.users_per_round, minimum=1)

@@ -166,6 +166,11 @@ class RunSpec(loop.TrainingConfig):
     deployment: Devices that come and go on a simulated clock.
     runtime: Runtime that executes the rounds.
 
+  Raises:
+    errors.FieldError: If a field is out of its range, a part is missing, or
+      parts contradict each other; for example a deployment with sampled
+      participation.
+
   Examples:
     >>> images = np.zeros([24, 8, 8, 1], np.uint8)
     >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
@@ -246,7 +251,11 @@ class RunSpec(loop.TrainingConfig):
       )
 
   def _check_pooled(self) -> None:
-    """Refuses what training on pooled data has no use for."""
+    """Refuses what training on pooled data has no use for.
+
+    Raises:
+      errors.FieldError: If a private part, a budget or a deployment is given.
+    """
     name = algorithms.ALGORITHMS.name_of(self.algorithm)
     values = {part: getattr(self, part) for part in _PRIVATE_PARTS}
     values["deployment"] = self.deployment.deployment
@@ -287,7 +296,12 @@ class RunSpec(loop.TrainingConfig):
     return spec
 
   def with_absolute_paths(self) -> RunSpec:
-    """Returns the spec with absolute paths, for any working directory."""
+    """Returns the spec with absolute paths, for any working directory.
+
+    Returns:
+      A copy in which each path that is given is absolute. Names of deployments
+      that come along stay as they are.
+    """
     changes = {}
     for names, field, value in config.walk(self):
       is_preset = field.name == "deployment" and value in deployments.PRESETS
@@ -297,14 +311,22 @@ class RunSpec(loop.TrainingConfig):
 
   @property
   def workload(self) -> strategy_lib.Workload:
-    """The models that banded and BLT noise is made for."""
+    """The models that banded and BLT noise is made for.
+
+    They follow from `noise_objective` and the server's momentum. Not for pooled
+    data, which have no server optimizer.
+    """
     if self.noise_objective == strategy_lib.OF_PREFIX_SUMS:
       return strategy_lib.PREFIX_SUMS
     return self.server_optimizer.workload(self.noise_objective)
 
   @property
   def training_digest(self) -> str:
-    """SHA-256, in hex, of what decides the result on any runtime."""
+    """SHA-256, in hex, of what decides the result on any runtime.
+
+    The runtime's fields and those that decide nothing, such as the
+    extrapolation, are left out. The task is in it as its JSON.
+    """
     settings: dict[str, Any] = {"task": self.to_json()["task"]}
     for names, field, value in config.walk(self):
       if field.decides and names[0] not in ("runtime", "task"):
@@ -318,6 +340,10 @@ class RunSpec(loop.TrainingConfig):
     Args:
       with_paths: Whether paths are whole. If not, they are cut to their last
         parts, which say nothing about the machine.
+
+    Returns:
+      Values by flag. `clients_per_round`, which is derived, is added if users
+      are drawn. The first of equal names wins.
     """
     found = {}
     for _, field, value in config.walk(self):
@@ -354,7 +380,14 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
 
 
 def varying(spec: RunSpec) -> frozenset[tuple[str, ...]]:
-  """Returns the paths of fields that may change when a run goes on."""
+  """Returns the paths of fields that may change when a run goes on.
+
+  Args:
+    spec: The spec.
+
+  Returns:
+    Paths of field names, such as `("runtime", "ray_workers")`.
+  """
   return frozenset(
     path for path, field, _ in config.walk(spec) if not field.decides
   )

@@ -50,7 +50,12 @@ _MAX_POOLED_USERS = 256
 
 
 class Choice(NamedTuple):
-  """A value of a flag, and why that one, in a phrase."""
+  """A value of a flag, and why that one, in a phrase.
+
+  Attributes:
+    value: The value, of the flag's type.
+    reason: Reason that a program prints beside the value.
+  """
 
   value: Any
   reason: str
@@ -65,6 +70,9 @@ def choose(
   task: task_lib.Task, given: Mapping[str, Any], *, federated: bool
 ) -> dict[str, Choice]:
   """Chooses settings by counting users and classes.
+
+  Users with one class each are merged, 16 to a virtual client, others 4. With
+  fewer than 200 users, training starts from weights that come along.
 
   Args:
     task: The task. The choice depends on its number of users, whether they have
@@ -113,7 +121,17 @@ def choose(
 def _choose_network(
   task: task_lib.Task, settle: _Settle, *, is_started: bool
 ) -> tuple[float, float, str]:
-  """Chooses the backbone; returns learning rates for it, and whose they are."""
+  """Chooses the backbone; returns learning rates for it, and whose they are.
+
+  Args:
+    task: The task.
+    settle: Takes a flag, a value and a reason; returns the value that counts.
+    is_started: Whether training starts from the weights that come along.
+
+  Returns:
+    Learning rate of clients, that of the head in multiples of it, and a phrase
+    that says which network the rates are for.
+  """
   if not is_started:
     height, width, _ = task.image_shape
     why = f"for images of {height}x{width} pixels"
@@ -133,7 +151,18 @@ def _choose_network(
 def _choose_cohort(
   task: task_lib.Task, given: Mapping[str, Any], rounds: int, settle: _Settle
 ) -> None:
-  """Chooses the users of a client, clients, rounds, clip norm and noise."""
+  """Chooses the users of a client, clients, rounds, clip norm and noise.
+
+  The noise multiplier grows with the number of virtual clients, so that the
+  noise on the mean stays what LeNet learns with. It is chosen only for
+  independent noise.
+
+  Args:
+    task: The task.
+    given: Values that the user has given, by flag.
+    rounds: Number of rounds to choose.
+    settle: As for `_choose_network`.
+  """
   num_users, alone = len(task.train_users), task.one_class_per_user
   fewest, why_users = 1, "users have several classes each"
   if alone:
@@ -174,6 +203,10 @@ def apply(
     values: Values by the names of flags, which are those of the fields but for
       a few, such as `client_learning_rate`, and for `clients_per_round`.
 
+  Returns:
+    The new spec. Users of a round are `clients_per_round` times
+    `users_per_client`, each from `values` or else from the spec.
+
   Raises:
     errors.FieldError: If there is no such setting, or a value is out of its
       range.
@@ -202,7 +235,19 @@ def apply(
 def _count_users(
   claim: participation_lib.Participation, values: Mapping[str, Any]
 ) -> int:
-  """Users of a round, by settings that win over those of a participation."""
+  """Users of a round, by settings that win over those of a participation.
+
+  Args:
+    claim: The participation.
+    values: Settings by the names of flags.
+
+  Returns:
+    `clients_per_round` times `users_per_client`.
+
+  Raises:
+    errors.FieldError: If `users_per_round` is among the settings, or a number
+      is no positive integer.
+  """
   if "users_per_round" in values:
     raise errors.FieldError(
       "users_per_round",
@@ -219,7 +264,16 @@ def _count_users(
 def _begin(
   task: task_lib.TaskSource, given: Mapping[str, Any]
 ) -> spec_lib.RunSpec:
-  """A spec that the given settings can be put into, one after the other."""
+  """A spec that the given settings can be put into, one after the other.
+
+  Args:
+    task: The task.
+    given: Settings by the names of flags; only algorithm and deployment count.
+
+  Returns:
+    A spec of pooled training, of check-ins under a deployment, or else of
+    cohorts of a fixed size, with default values.
+  """
   name, deployed = given.get("algorithm"), given.get("deployment")
   if name in algorithms.ALGORITHMS:
     algorithm = algorithms.ALGORITHMS[name]

@@ -36,7 +36,14 @@ EVALUATION_SPLITS = ("validation", "test")
 
 
 def find_none(client_id: str) -> list[str]:
-  """Finds no bad example, in data that are made up."""
+  """Finds no bad example, in data that are made up.
+
+  Args:
+    client_id: Identifier of a virtual client; unused.
+
+  Returns:
+    No line.
+  """
   del client_id
   return []
 
@@ -97,6 +104,11 @@ class Task:
     selection_users: Users who do not train, whose images are for validation; 0
       if the task has others for it.
 
+  Raises:
+    ValueError: If `image_shape` has no one to three positive numbers, or the
+      client data sets have other tensors than described.
+    errors.FieldError: If `num_train_classes` is not positive.
+
   Examples:
     >>> images = np.zeros([24, 8, 8, 1], np.uint8)
     >>> labels, users = np.arange(24) % 4, np.arange(24) // 3
@@ -148,7 +160,11 @@ class Task:
       )
 
   def describe(self) -> list[str]:
-    """Returns lines about the users, classes and images, and warnings."""
+    """Returns lines about the users, classes and images, and warnings.
+
+    Returns:
+      A line about users, classes and split, then a line for each warning.
+    """
     warnings = list(self.warnings)
     if self.num_train_classes == 1:
       warnings.append(
@@ -210,7 +226,14 @@ class Task:
     )
 
   def _read_users(self, user_ids: Sequence[str]) -> embedding.LabelledImages:
-    """Images that some users would train on; decoded when indexed."""
+    """Images that some users would train on; decoded when indexed.
+
+    Args:
+      user_ids: Users, all of whose examples are read into memory.
+
+    Returns:
+      The images with their training labels.
+    """
     users = tf.data.Dataset.from_tensor_slices(list(user_ids))
     create = tf.autograph.experimental.do_not_convert(
       self.create_client_dataset
@@ -270,6 +293,9 @@ class Task:
 
     Args:
       max_examples_per_client: As in `build_dataset_computation`.
+
+    Returns:
+      A function from a string tensor `[]` to a data set of batches.
     """
     options = pipelines.build_options()
     create = self.create_client_dataset
@@ -295,7 +321,10 @@ class TaskSource(config.Config, abc.ABC):
 
   @property
   def num_train_users(self) -> int | None:
-    """Number of users who train, if it is known before the data are read."""
+    """Number of users who train, if it is known before the data are read.
+
+    `plan` accounts with it, without reading the data; None if it is unknown.
+    """
     return None
 
   @property
@@ -306,6 +335,9 @@ class TaskSource(config.Config, abc.ABC):
   @abc.abstractmethod
   def create(self) -> Task:
     """Reads the data and creates the task.
+
+    Returns:
+      The task, validated.
 
     Raises:
       errors.FieldError: If a value is unknown, or the data are missing.
@@ -344,7 +376,11 @@ def create_task(name: str, **fields: Any) -> TaskSource:
 
 
 def load_tasks() -> None:
-  """Registers the tasks that come along, if they are installed."""
+  """Registers the tasks that come along, if they are installed.
+
+  A program that uses the library without the package `tasks` has its own tasks
+  alone.
+  """
   if importlib.util.find_spec(_TASKS.partition(".")[0]) is not None:
     importlib.import_module(_TASKS)
 
@@ -364,7 +400,11 @@ class RecordedTask(TaskSource):
     return dict(self.values)
 
   def create(self) -> Task:
-    """Refuses: nobody can make data of their digest."""
+    """Refuses: nobody can make data of their digest.
+
+    Raises:
+      errors.FieldError: Always; give the arrays to `RunSpec.from_json`.
+    """
     raise errors.FieldError(
       "task", "be given as arrays, which no file of a run has", "their digest"
     )
