@@ -91,7 +91,10 @@ class ClientFile:
 
   @functools.cached_property
   def backbone(self) -> tf.keras.Model:
-    """A model for its names, shapes and layers; its weights are not used."""
+    """A model for its names, shapes and layers; its weights are not used.
+
+    It is made once, on the first use.
+    """
     return self.create_backbone_fn()
 
   @functools.cached_property
@@ -111,7 +114,12 @@ class ClientFile:
 
   @functools.cached_property
   def _head_shapes(self) -> dict[str, tuple[int, ...]]:
-    """Shapes of a class's share of the head's weights, by name."""
+    """Shapes of a class's share of the head's weights, by name.
+
+    Returns:
+      For a linear head `{"head": (dim,), "head_bias": ()}`; a head without a
+      bias has no `head_bias`.
+    """
     dim = self.backbone.output_shape[-1]
     weights = self.head.initialize(1, dim, seed=[0, 0])
     shapes = {}
@@ -121,6 +129,8 @@ class ClientFile:
 
   def name_inputs(self, weights: Any, round_num: int) -> dict[str, np.ndarray]:
     """Names the values that the server sends in a round.
+
+    The learning rate follows the schedule of the clients' configuration.
 
     Args:
       weights: The model's `ModelWeights`.
@@ -139,7 +149,12 @@ class ClientFile:
 
   @functools.cached_property
   def content(self) -> bytes:
-    """The contents of the .tflite file.
+    """The contents of the .tflite file, made once, on the first use.
+
+    It has two signatures. `train` takes weights, images, labels, the order of
+    the examples, a head and a learning rate, and returns the clipped delta,
+    `loss_sum` and `num_correct`. `embed` takes weights and images, and returns
+    unit embeddings.
 
     Raises:
       errors.FieldError: If the file cannot train a layer.
@@ -204,7 +219,12 @@ class ClientFile:
   def _embed(
     self, images: tf.Tensor, **weights: tf.Tensor
   ) -> dict[str, tf.Tensor]:
-    """The signature `embed`: unit embeddings, `[n, dim]`."""
+    """The signature `embed`: unit embeddings, `[n, dim]`.
+
+    Args:
+      images: uint8 `[n, height, width, channels]`.
+      **weights: All weights of the backbone, by name.
+    """
     images = tf.cast(images, tf.float32)
     embeddings = lite_layers.run(
       self.backbone, weights, images, is_trained=False
@@ -219,7 +239,21 @@ class ClientFile:
     learning_rate: tf.Tensor,
     **tensors: tf.Tensor,
   ) -> dict[str, tf.Tensor]:
-    """The signature `train`: the clipped delta, and the sums of `_Steps`."""
+    """The signature `train`: the clipped delta, and the sums of `_Steps`.
+
+    Args:
+      images: uint8 `[n, height, width, channels]`.
+      labels: Rows of the head for the images, int32 `[n]`.
+      order: Rows of the examples of each step, int32 `[steps, batch]`; -1 is an
+        empty place.
+      learning_rate: That of the round, a scalar.
+      **tensors: Weights of the backbone and of the head, by name; and
+        `warm_up`, like `order`, if the head is first trained alone.
+
+    Returns:
+      The weights before minus after training, by name, clipped together to the
+      clip norm; `loss_sum`, float32; and `num_correct`, int32.
+    """
     head = [tensors.pop(name) for name in HEAD_NAMES if name in tensors]
     warm_up = tensors.pop("warm_up", None)
     steps = _Steps(self, images, labels, learning_rate, tensors, head[0])
@@ -251,7 +285,12 @@ def _trace(
   function: Callable[..., Any],
   specs: Mapping[str, tf.TensorSpec],
 ) -> Any:
-  """Traces a function of named tensors to a concrete function."""
+  """Traces a function of named tensors to a concrete function.
+
+  Args:
+    function: Takes tensors by keyword.
+    specs: Shape and type of each, by name.
+  """
   named = {}
   for name, spec in specs.items():
     named[name] = tf.TensorSpec(spec.shape, spec.dtype, name=name)
@@ -337,7 +376,15 @@ class _Steps:
     return [weights, head, loss_sum, num_correct]
 
   def _read(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns images, labels as one-hot rows, and 1 for each full place."""
+    """Returns images, labels as one-hot rows, and 1 for each full place.
+
+    Args:
+      places: As in `take`. An empty place has the first example, which its 0 in
+        the mask keeps out of the loss.
+
+    Returns:
+      float32 `[batch, height, width, channels]`, `[batch, classes]`, `[batch]`.
+    """
     rows = tf.maximum(places, 0)
     labels = tf.cast(tf.gather(self._labels, rows), tf.float32)
     one_hot = tf.equal(labels[:, tf.newaxis], self._classes[tf.newaxis])
@@ -346,7 +393,13 @@ class _Steps:
     return images, tf.cast(one_hot, tf.float32), mask
 
   def _logits(self, head: list[tf.Tensor], embeddings: tf.Tensor) -> tf.Tensor:
-    """Returns the head's logits `[batch, classes]`."""
+    """Returns the head's logits `[batch, classes]`.
+
+    Args:
+      head: Its rows, `[classes, dim]`, and for a linear head its bias
+        `[classes]`.
+      embeddings: `[batch, dim]`, not normalised.
+    """
     rows = head[0]
     if isinstance(self._file.head, heads.ScaledCosineHead):
       # Scale the embeddings: the gradient needs a shape that is known, and that
@@ -365,7 +418,13 @@ def _descend(
   gradients: list[tf.Tensor],
   rate: tf.Tensor,
 ) -> list[tf.Tensor]:
-  """Takes a step of gradient descent."""
+  """Takes a step of gradient descent.
+
+  Args:
+    weights: Tensors.
+    gradients: Their gradients, in the same order.
+    rate: Learning rate, a scalar.
+  """
   return [w - rate * g for w, g in zip(weights, gradients, strict=True)]
 
 
@@ -374,7 +433,18 @@ def _mean_loss(
   one_hot: tf.Tensor,
   mask: tf.Tensor,
 ) -> tf.Tensor:
-  """Returns the mean softmax cross entropy of the examples in full places."""
+  """Returns the mean softmax cross entropy of the examples in full places.
+
+  The gradient is written out: TensorFlow Lite has none of its own.
+
+  Args:
+    logits: `[batch, classes]`.
+    one_hot: Labels, float32 `[batch, classes]`.
+    mask: 1 for each full place and 0 for others, `[batch]`.
+
+  Returns:
+    A scalar; 0 if all places are empty.
+  """
   share = (mask / tf.maximum(tf.reduce_sum(mask), 1.0))[:, tf.newaxis]
 
   @tf.custom_gradient
@@ -398,7 +468,16 @@ def _loop(
   step: Callable[..., Any],
   values: list[Any],
 ) -> list[Any]:
-  """Takes a step for each row of places; values keep their shapes."""
+  """Takes a step for each row of places; values keep their shapes.
+
+  Args:
+    order: Rows of the examples, int32 `[steps, batch]`.
+    step: Maps a row of `order` and the values to new values.
+    values: Nested tensors before the first step.
+
+  Returns:
+    The values after the last step.
+  """
   values = tf.nest.map_structure(tf.convert_to_tensor, values)
   shapes = tf.nest.map_structure(lambda value: value.shape, values)
 

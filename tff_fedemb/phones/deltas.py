@@ -104,7 +104,17 @@ class Inbox:
     return clipped
 
   def _check(self, device: str, message: bytes) -> list[np.ndarray]:
-    """Returns a delta that is accepted, not yet clipped."""
+    """Returns a delta that is accepted, not yet clipped.
+
+    Args:
+      device: The sender.
+      message: Content of the message, at most four bytes a number and 64 KiB.
+
+    Raises:
+      ValueError: If the device was not asked or has sent already, or the
+        message is no delta of this run and round with the right, finite
+        tensors.
+    """
     if device not in self._devices:
       raise ValueError("a device that was not asked")
     if device not in self._waiting:

@@ -82,7 +82,12 @@ def normalize_rows(x: tf.Tensor):
 
 
 def _columns(x: tf.Tensor, side: int):
-  """Returns the patch around every place, `[places, side^2 channels]`."""
+  """Returns the patch around every place, `[places, side^2 channels]`.
+
+  Args:
+    x: Maps `[batch, height, width, channels]`; only the batch may be unknown.
+    side: Odd side of a patch. Places beyond the margin are 0.
+  """
   height, width, channels = x.shape[1:]
   margin = [side // 2, side // 2]
   padded = tf.pad(x, [[0, 0], margin, margin, [0, 0]])
@@ -181,7 +186,15 @@ def pool(x: tf.Tensor, *, keeps_last: bool) -> tf.Tensor:
 
 
 def _margins(rows: int, columns: int) -> list[list[int]]:
-  """Returns the padding of maps by rows below and columns to the right."""
+  """Returns the padding of maps by rows below and columns to the right.
+
+  Args:
+    rows: Number of rows; none if it is negative.
+    columns: Number of columns, likewise.
+
+  Returns:
+    Paddings for `tf.pad` of `[batch, height, width, channels]`.
+  """
   return [[0, 0], [0, max(rows, 0)], [0, max(columns, 0)], [0, 0]]
 
 
@@ -196,7 +209,11 @@ def _refuse(layer: tf.keras.layers.Layer, why: str) -> errors.FieldError:
 
 
 def _activate(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
-  """Applies a layer's activation."""
+  """Applies a layer's activation.
+
+  Raises:
+    errors.FieldError: If it is none of linear, relu and tanh.
+  """
   name = getattr(layer.activation, "__name__", "?")
   if name not in _ACTIVATIONS:
     raise _refuse(layer, f", activation {name}")
@@ -210,7 +227,20 @@ def _apply(
   *,
   is_trained: bool,
 ) -> tf.Tensor:
-  """Applies a layer by the rule for its class; a derived class has none."""
+  """Applies a layer by the rule for its class; a derived class has none.
+
+  Args:
+    layer: A layer of Keras.
+    weights: Values for its weights, in their order.
+    x: Input, `[batch, ...]`.
+    is_trained: See `run`.
+
+  Returns:
+    The layer's output.
+
+  Raises:
+    errors.FieldError: If there is no rule for the layer or its options.
+  """
   kind = type(layer)
   if kind in (_layers.Conv2D, _layers.Dense):
     kernel = weights[0]
@@ -246,7 +276,12 @@ def _apply_convolution(
   *,
   is_trained: bool,
 ) -> tf.Tensor:
-  """Applies the kernel of a convolution, if it is one that can be trained."""
+  """Applies the kernel of a convolution, if it is one that can be trained.
+
+  Raises:
+    errors.FieldError: If the kernel is no odd square, or stride, dilation,
+      groups or padding are others than 1, 1, 1 and "same".
+  """
   side = layer.kernel_size[0]
   is_odd_square = layer.kernel_size == (side, side) and side % 2
   options = (layer.strides, layer.dilation_rate, layer.groups, layer.padding)
@@ -262,7 +297,14 @@ _OF_INPUT = (_layers.Rescaling, _layers.LayerNormalization, _layers.InputLayer)
 
 
 def name_of(weight: tf.Variable) -> str:
-  """Returns the name of a weight in the file, such as `conv1_kernel`."""
+  """Returns the name of a weight in the file, such as `conv1_kernel`.
+
+  Args:
+    weight: A weight of a Keras model.
+
+  Returns:
+    Its name without the output's number, with underscores for slashes.
+  """
   return weight.name.partition(":")[0].replace("/", "_")
 
 

@@ -126,6 +126,17 @@ class TfliteRuntime(in_process.InProcessRuntime):
     self,
     process: tff.templates.IterativeProcess,
   ) -> in_process.FlatState:
+    """Compiles the process, and writes the file that clients run.
+
+    Args:
+      process: A `PhoneProcess`.
+
+    Returns:
+      The initial state.
+
+    Raises:
+      errors.FieldError: If the process is another one, or as in the base class.
+    """
     if not isinstance(process, PhoneProcess):
       raise errors.FieldError(
         "runtime", "be another for a process that was not made for it", "tflite"
@@ -156,6 +167,11 @@ class TfliteRuntime(in_process.InProcessRuntime):
     state: in_process.FlatState,
     client_ids: Sequence[str],
   ) -> tuple[in_process.FlatState, Any]:
+    """Runs one round: `tflite_client` for each client, then the server here.
+
+    The number of the round comes from the state, and so does the model that is
+    written for the clients.
+    """
     structure = self.structured_state(state)
     round_num = int(structure.client_work)
     self._round = (round_num, structure.global_model_weights)
@@ -205,7 +221,19 @@ class TfliteRuntime(in_process.InProcessRuntime):
     client_id: str,
     future: futures.Future[tuple[bytes, learning_process.ClientUpdate]],
   ) -> bytes | None:
-    """Waits for a client; returns its encoded update if it is accepted."""
+    """Waits for a client; returns its encoded update if it is accepted.
+
+    Args:
+      inbox: The deltas of the round; a delta that it refuses is skipped.
+      client_id: The client.
+      future: Its message and counts, as `_run_client` returns them.
+
+    Returns:
+      The encoded update; `None` if the client is left out.
+
+    Raises:
+      client_error.ClientError: If the client failed, and is not left out.
+    """
     try:
       message, counts = future.result()
     except Exception as error:
@@ -225,7 +253,17 @@ class TfliteRuntime(in_process.InProcessRuntime):
     client_id: str,
     round_num: int,
   ) -> tuple[bytes, learning_process.ClientUpdate]:
-    """Runs a client; returns the delta that it sent, and its counts."""
+    """Runs a client; returns the delta that it sent, and its counts.
+
+    Args:
+      name: Name of the client's files in the runtime's folder.
+      client_id: Identifier of the virtual client.
+      round_num: The round, from 0.
+
+    Raises:
+      client_error.KilledError: If a signal ends its process.
+      RuntimeError: If its process fails.
+    """
     drawn = self._draw(client_id, round_num)
     inputs = {key: value.numpy() for key, value in drawn.inputs.items()}
     holds = self._folder / f"{name}.client"
@@ -249,6 +287,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
     return delta.read_bytes(), counts
 
   def close(self) -> None:
+    """Ends what the base class does, and deletes the clients' files."""
     super().close()
     if not self._is_in_fork:
       self._directory.cleanup()
@@ -256,6 +295,11 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
 def _run_program(paths: Sequence[pathlib.Path]) -> None:
   """Runs `tflite_client` in a process of its own.
+
+  The last line of its standard error is in the message, all of it in a note.
+
+  Args:
+    paths: Arguments of `tflite_client.main`.
 
   Raises:
     client_error.KilledError: If a signal ends it.

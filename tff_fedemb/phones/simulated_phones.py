@@ -91,7 +91,14 @@ def encode_update(update: learning_process.ClientUpdate) -> bytes:
 
 @tff.tensorflow.computation(np.str_)
 def update_dataset(update: tf.Tensor) -> tf.data.Dataset:
-  """Creates the data set of a client: the update that it has sent."""
+  """Creates the data set of a client: the update that it has sent.
+
+  Args:
+    update: An encoded update, string `[]`.
+
+  Returns:
+    A data set with this one element.
+  """
   return tf.data.Dataset.from_tensors(update)
 
 

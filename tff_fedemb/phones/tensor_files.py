@@ -43,6 +43,9 @@ def pack(
     tensors: float32, int32, int64 or uint8, by name.
     metadata: Texts to store beside the tensors, by name.
 
+  Returns:
+    Header and numbers, the latter little-endian and without padding.
+
   Raises:
     KeyError: If a tensor has another type.
   """
@@ -94,7 +97,16 @@ def unpack(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def _read(content: bytes, start: int, entry: Any) -> np.ndarray:
-  """Reads a tensor by its entry in the header; raises one of `_OF_DAMAGE`."""
+  """Reads a tensor by its entry in the header; raises one of `_OF_DAMAGE`.
+
+  Args:
+    content: Contents of the file.
+    start: Place of the first number.
+    entry: `dtype`, `shape` and `data_offsets`, from anyone.
+
+  Returns:
+    An array that shares the memory of the content.
+  """
   dtype = _TYPES[entry["dtype"]]
   begin, end = entry["data_offsets"]
   shape = tuple(entry["shape"])

@@ -84,7 +84,14 @@ def convert(
 
 
 def _feed(images: np.ndarray) -> Iterator[list[np.ndarray]]:
-  """Yields the inputs of a model that takes one image."""
+  """Yields the inputs of a model that takes one image.
+
+  Args:
+    images: `[n, height, width, channels]`.
+
+  Yields:
+    A list of one float32 `[1, height, width, channels]`.
+  """
   for image in images:
     yield [image[np.newaxis].astype(np.float32)]
 
@@ -138,6 +145,9 @@ def refuse_conversion(
     number_format: The format that was asked for.
     converter: Name of the converter.
     error: The converter's own error, whose beginning is quoted.
+
+  Returns:
+    A `FieldError` of `formats` with up to 200 characters of the message.
   """
   said = " ".join(str(error).split())[:_MAX_SAID]
   return errors.FieldError(
@@ -183,6 +193,9 @@ class Embedder:
 
     Returns:
       Embeddings, float32 `[n, dim]`.
+
+    Raises:
+      ValueError: If there is no image, or one of another shape.
     """
     embedded = []
     for image in images:
@@ -229,6 +242,8 @@ def time_one_image(
   image_shape: tuple[int, ...],
 ) -> float:
   """Times the embedding of one image.
+
+  Three calls before these warm up, and are not counted.
 
   Args:
     embed: Maps images `[1, height, width, channels]` to embeddings.

@@ -21,7 +21,11 @@ _STATUS = pathlib.Path("/proc/self/status")
 
 
 def _peak_memory_bytes() -> int:
-  """Returns the peak memory; `resource` would count the parent's, too."""
+  """Returns the peak memory; `resource` would count the parent's, too.
+
+  Returns:
+    Bytes, read from Linux's `/proc/self/status`; 0 if it has no such line.
+  """
   for line in _STATUS.read_text().splitlines():
     if line.startswith("VmHWM:"):
       return 1024 * int(line.split()[1])
@@ -31,9 +35,15 @@ def _peak_memory_bytes() -> int:
 def main(argv: Sequence[str]) -> None:
   """Trains a client.
 
+  A client without images sends a delta of zeros.
+
   Args:
     argv: The program, and five paths: to read the training.tflite, the weights
       and the client's own tensors, and to write the delta and the facts.
+
+  Raises:
+    OSError: If a file cannot be read or written.
+    ValueError: If a file of tensors is damaged.
   """
   program, model, client, delta, stays = map(pathlib.Path, argv[1:])
   weights, words = tensor_files.unpack(model.read_bytes())
