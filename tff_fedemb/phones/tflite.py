@@ -195,7 +195,7 @@ class Embedder:
       Embeddings, float32 `[n, dim]`.
 
     Raises:
-      ValueError: If there is no image, or one of another shape.
+      ValueError: If there is no image.
     """
     embedded = []
     for image in images:

@@ -81,7 +81,20 @@ def _by_nearest(
   queries: np.ndarray,
   places: Sequence[str],
 ) -> pd.DataFrame:
-  """Finds classes by their nearest image."""
+  """Finds classes by their nearest image.
+
+  Enough images are asked for that one of another class is among them: as many
+  as the largest class and the most frequent file have together, and one. A
+  graph is asked for at most 100, so it may find no runner-up.
+
+  Args:
+    index: The gallery.
+    queries: Unit embeddings, `[q, dim]`.
+    places: Real paths of their files, `[q]`.
+
+  Returns:
+    The columns of `find`; similarities are -inf where there is nothing.
+  """
   files = index.images["path"]
   classes = index.images["name"]
   # At most so many are the query itself or of the nearest class: one more is
@@ -132,7 +145,19 @@ def _by_mean(
   queries: np.ndarray,
   places: Sequence[str],
 ) -> pd.DataFrame:
-  """Finds classes by the mean of their images."""
+  """Finds classes by the mean of their images.
+
+  Queries are compared in blocks, so that no more than about four million
+  similarities are in memory at once.
+
+  Args:
+    index: The gallery.
+    queries: Unit embeddings, `[q, dim]`.
+    places: Real paths of their files, `[q]`.
+
+  Returns:
+    The columns of `find`; similarities are -inf where there is nothing.
+  """
   means = _Means(index)
   width = len(means.names)
   if index.kind == gallery_index.HNSW:
@@ -147,6 +172,9 @@ def _by_mean(
 
 class _Means:
   """The means of all classes.
+
+  A mean is a sum of unit embeddings, scaled to norm one. It is computed once
+  for the gallery, and again without an image that is the query itself.
 
   Attributes:
     names: Name of each class, `[c]`.
@@ -176,6 +204,9 @@ class _Means:
     Args:
       queries: Unit embeddings, `[q, dim]`.
       places: Real paths of their files, `[q]`.
+
+    Returns:
+      A row for each query, with the columns of the module's `find`.
     """
     queries = queries.astype(np.float32)
     if self._index.kind == gallery_index.HNSW:
@@ -197,7 +228,18 @@ class _Means:
     self,
     queries: np.ndarray,
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns similarities with classes of the nearest images, and these."""
+    """Returns similarities with classes of the nearest images, and these.
+
+    Where there is a graph, only the classes of the 100 nearest images are
+    compared. A class may be there several times.
+
+    Args:
+      queries: Unit embeddings, float32 `[q, dim]`.
+
+    Returns:
+      Similarities with the means, and numbers of the classes, both `[q, n]`;
+      similarities are -inf where the graph found no more.
+    """
     _, rows = self._index.search(queries, _MAX_NEIGHBOURS)
     classes = self._classes[rows]
     similarities = np.einsum("qd,qnd->qn", queries, self._means[classes])
@@ -205,7 +247,14 @@ class _Means:
     return similarities, classes
 
   def _find_own(self, places: Sequence[str]) -> np.ndarray:
-    """Returns pairs of a query that is in the gallery, and a class of it."""
+    """Returns pairs of a query that is in the gallery, and a class of it.
+
+    Args:
+      places: Real paths of the queries, `[q]`.
+
+    Returns:
+      Rows of a query's number and a class's number, int64 `[p, 2]`.
+    """
     images = pd.DataFrame({"place": self._files, "label": self._classes})
     queries = pd.DataFrame({"place": places, "query": range(len(places))})
     images = images[images["place"].isin(queries["place"])]
@@ -213,13 +262,29 @@ class _Means:
     return own[["query", "label"]].to_numpy()
 
   def _images_of(self, label: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns files and embeddings of the images of a class."""
+    """Returns files and embeddings of the images of a class.
+
+    Args:
+      label: Number of the class.
+
+    Returns:
+      Paths `[n]`, and unit embeddings `[n, dim]`.
+    """
     rows = self._rows_of_class[label]
     places = self._index.places[rows]
     return self._files[rows], self._index.embeddings[places]
 
   def _without(self, place: str, label: int, query: np.ndarray) -> float:
-    """Returns a query's similarity with the mean of a class without a file."""
+    """Returns a query's similarity with the mean of a class without a file.
+
+    Args:
+      place: Real path of the file to leave out.
+      label: Number of the class.
+      query: Unit embedding, `[dim]`.
+
+    Returns:
+      A cosine similarity; -inf if the class has no other file.
+    """
     files, images = self._images_of(label)
     left = images[files != place]
     if not len(left):
@@ -227,7 +292,13 @@ class _Means:
     return float(pairs.normalize(left.sum(axis=0)) @ query)
 
   def _nearest_image(self, query: np.ndarray, label: int, place: str) -> str:
-    """Returns the file of the image of a class that is nearest to a query."""
+    """Returns the file of the image of a class that is nearest to a query.
+
+    Args:
+      query: Unit embedding, `[dim]`.
+      label: Number of the class.
+      place: Real path of the query, which does not count.
+    """
     files, images = self._images_of(label)
     similarities = np.where(files == place, -np.inf, images @ query)
     return files[similarities.argmax()]

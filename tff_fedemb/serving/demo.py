@@ -86,7 +86,11 @@ class DemoConfig(match_rules.RuleConfig):
 
   @property
   def model_path(self) -> str:
-    """Directory or file of the model."""
+    """Directory or file of the model.
+
+    Raises:
+      errors.FieldError: If the run has no released model.
+    """
     if self.saved_model is not None:
       return self.saved_model
     found = pathlib.Path(str(self.run_dir), "release", "saved_model")
@@ -97,7 +101,11 @@ class DemoConfig(match_rules.RuleConfig):
 
 
 class Demo:
-  """Answers the page: a model, and a gallery if there is one."""
+  """Answers the page: a model, and a gallery if there is one.
+
+  Two pictures are compared with a threshold for pairs, whatever rate is given
+  for the gallery.
+  """
 
   def __init__(self, config: DemoConfig):
     """Loads the model, and embeds the gallery.
@@ -209,7 +217,14 @@ class Demo:
     }
 
   def _embed(self, contents: Sequence[bytes]) -> np.ndarray:
-    """Returns unit embeddings of pictures, `[n, dim]`."""
+    """Returns unit embeddings of pictures, `[n, dim]`.
+
+    Args:
+      contents: Contents of their files, at least one.
+
+    Raises:
+      image_folder.ImageFolderError: If a file is no image.
+    """
     shape = self._model.image_shape
     images = []
     for number, content in enumerate(contents, 1):
@@ -222,7 +237,17 @@ def _open_gallery(
   config: DemoConfig,
   model: saved_models.Model,
 ) -> gallery_index.GalleryIndex | None:
-  """Reads the index, or embeds the folder; returns None without either."""
+  """Reads the index, or embeds the folder; returns None without either.
+
+  Args:
+    config: The settings.
+    model: The model, which embeds the images of the folder.
+
+  Raises:
+    errors.FieldError: If the index is of another model, or the folder has no
+      images.
+    errors.DataError: If an image cannot be used.
+  """
   digest = saved_models.digest(config.model_path)
   if config.index:
     return gallery_index.read(config.index, digest)
@@ -240,7 +265,11 @@ def _open_gallery(
 
 
 def _tell_privacy(card: model_card.ModelCard | None) -> str:
-  """Returns the guarantee on a model's card, in a sentence."""
+  """Returns the guarantee on a model's card, in a sentence.
+
+  Args:
+    card: Card of the model; None if it has none.
+  """
   if card is None or card.privacy is None:
     return "The model carries no statement on privacy."
   epsilon = card.privacy["epsilon"]
@@ -254,7 +283,14 @@ def _tell_privacy(card: model_card.ModelCard | None) -> str:
 
 
 def _thumbnail(path: str) -> str | None:
-  """Returns a small copy of a picture as a data URL; None without the file."""
+  """Returns a small copy of a picture as a data URL; None without the file.
+
+  Args:
+    path: The file, in any format that Pillow reads.
+
+  Returns:
+    A PNG of at most 320 x 320 pixels, in base64.
+  """
   try:
     with Image.open(path) as image:
       small = image.convert("RGB")
@@ -275,10 +311,16 @@ def create_server(
 ) -> server.ThreadingHTTPServer:
   """Creates the server of the page, which does not run yet.
 
+  Only programs on this machine can reach the server.
+
   Args:
     demo: The model and gallery that answer.
     port: Port on this machine; 0 takes any free one.
     pages: Further pages, HTML by path, for tests.
+
+  Returns:
+    The server; `serve_forever` runs it, and each request is answered in a
+    thread of its own.
 
   Raises:
     errors.FieldError: If the port is taken, or not yours to open.
@@ -295,7 +337,12 @@ def create_server(
 
 
 class _Handler(server.BaseHTTPRequestHandler):
-  """Answers one request."""
+  """Answers one request.
+
+  `GET /` is the page, and `GET /about` describes the model. `POST /compare` and
+  `POST /identify` take a JSON list of pictures in base64. Errors are JSON, too:
+  `{"error": "..."}`.
+  """
 
   def __init__(
     self,
@@ -304,13 +351,22 @@ class _Handler(server.BaseHTTPRequestHandler):
     lock: threading.Lock,
     *arguments: Any,
   ):
+    """Answers the request.
+
+    Args:
+      demo: The model and gallery.
+      pages: HTML by path.
+      lock: Held while TensorFlow is called; shared by all handlers.
+      *arguments: Request, address of the client and server, as `http.server`
+        gives them.
+    """
     self._demo = demo
     self._pages = pages
     self._lock = lock
     super().__init__(*arguments)
 
   def do_GET(self) -> None:
-    """Answers with a page, or with facts about the model."""
+    """Answers with a page, or with facts about the model; 404 for others."""
     if not self._is_for_us():
       return
     if self.path == "/about":
@@ -322,7 +378,11 @@ class _Handler(server.BaseHTTPRequestHandler):
       self._answer({"error": "There is no such page."}, 404)
 
   def do_POST(self) -> None:
-    """Answers a question about pictures."""
+    """Answers a question about pictures.
+
+    The status is 413 if the request is no JSON, or has no length of up to 64
+    MiB, and 400 if it is damaged or a picture cannot be used.
+    """
     if not self._is_for_us():
       return
     # Browsers do not let a form on another site send JSON.
@@ -348,7 +408,18 @@ class _Handler(server.BaseHTTPRequestHandler):
       self._answer({"error": str(error)}, 400)
 
   def _ask(self, images: Sequence[bytes]) -> dict[str, Any]:
-    """Asks the demo the question that the path stands for."""
+    """Asks the demo the question that the path stands for.
+
+    Args:
+      images: Contents of the pictures.
+
+    Returns:
+      JSON values by name, as `Demo.compare` or `Demo.identify` returns them.
+
+    Raises:
+      errors.FieldError: If path and number of pictures do not fit.
+      image_folder.ImageFolderError: If a picture cannot be used.
+    """
     if self.path == "/compare" and len(images) == 2:
       return self._demo.compare(images)
     if self.path == "/identify" and len(images) == 1:
@@ -357,7 +428,11 @@ class _Handler(server.BaseHTTPRequestHandler):
     raise errors.FieldError("request", must, f"{len(images)} at {self.path}")
 
   def _is_for_us(self) -> bool:
-    """Whether a request names this address; refuses one that does not."""
+    """Whether a request names this address; refuses one that does not.
+
+    A page of another site whose name leads to this address could otherwise ask
+    the model (DNS rebinding).
+    """
     port = self.server.server_port  # type: ignore[attr-defined]
     names = (f"{_HOST}:{port}", f"localhost:{port}")
     if self.headers.get("Host") in names:
@@ -366,11 +441,22 @@ class _Handler(server.BaseHTTPRequestHandler):
     return False
 
   def _answer(self, values: Mapping[str, Any], status: int = 200) -> None:
-    """Sends JSON values."""
+    """Sends JSON values.
+
+    Args:
+      values: JSON values by name.
+      status: HTTP status.
+    """
     self._send(status, "application/json", json.dumps(values).encode())
 
   def _send(self, status: int, kind: str, content: bytes) -> None:
-    """Sends a response with the headers of all."""
+    """Sends a response with the headers of all.
+
+    Args:
+      status: HTTP status.
+      kind: Type of the content, as in the header Content-Type.
+      content: The body.
+    """
     self.send_response(status)
     self.send_header("Content-Type", kind)
     self.send_header("Content-Length", str(len(content)))

@@ -71,6 +71,10 @@ def execute(
 ) -> None:
   """Embeds the images, compares all pairs, and writes and prints the result.
 
+  The report has recall and thresholds by false accept rate, thresholds for
+  galleries, the result of identification and, if a column is given, figures by
+  group.
+
   Args:
     config: Settings of the evaluation.
     runtime: Runtime that embeds the images.
@@ -130,7 +134,15 @@ def _describe(
   embeddings: np.ndarray,
   labels: np.ndarray,
 ) -> dict[str, Any]:
-  """Returns the JSON values of the report, but for groups."""
+  """Returns the JSON values of the report, but for groups.
+
+  Args:
+    config: Settings of the evaluation.
+    source: The images.
+    result: Result of comparing all pairs.
+    embeddings: `[n, dim]`.
+    labels: Class of each embedding, int64 `[n]`.
+  """
   about = {
     **source.facts,
     "num_images_found": len(source.labels),
@@ -155,6 +167,10 @@ def _read_groups(
   source: image_sources.ImageSource,
 ) -> tuple[dict[int, str], dict[str, float] | None]:
   """Reads the groups of a task's table.
+
+  Args:
+    config: Settings of the evaluation.
+    source: The images of a task with a table.
 
   Returns:
     The group of each held-out class, by label; and the share of each group in
@@ -193,7 +209,13 @@ def _tell(
   result: verification.VerificationResult,
   description: str,
 ) -> None:
-  """Prints recall at each false accept rate, and other figures."""
+  """Prints recall at each false accept rate, and other figures.
+
+  Args:
+    config: Settings of the evaluation.
+    result: Result of comparing all pairs.
+    description: The images in a few words.
+  """
   intervals = result.recall_class_interval_at_far
   rows = []
   for rate, recall in result.recall_at_far.items():
@@ -222,7 +244,12 @@ def _tell(
 
 
 def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
-  """Prints the figures of groups."""
+  """Prints the figures of groups.
+
+  Args:
+    found: The groups.
+    notes: Lines about what was not measured.
+  """
 
   def show(rate: rates_lib.Rate | None) -> str:
     if rate is None:

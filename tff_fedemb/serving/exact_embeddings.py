@@ -51,6 +51,9 @@ def main(argv: Sequence[str]) -> None:
   Args:
     argv: The program, and paths of the SavedModel, of the images to read and of
       the embeddings to write.
+
+  Raises:
+    errors.FieldError: If there is no such model.
   """
   from tff_fedemb.serving import saved_models
 

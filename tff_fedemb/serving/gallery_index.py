@@ -75,6 +75,9 @@ class Changes:
 class GalleryIndex:
   """A gallery, held in memory.
 
+  Equal embeddings are stored once, so several rows may have the same place. An
+  index without images has no `vectors`: add some before you search.
+
   Attributes:
     model: Digest of the model that embeds its images.
     kind: One of `KINDS`.
@@ -97,6 +100,8 @@ class GalleryIndex:
 
   def add(self, embeddings: np.ndarray, images: pd.DataFrame) -> None:
     """Adds images.
+
+    An embedding that is there already is not stored again.
 
     Args:
       embeddings: `[m, dim]`, of length 1.
@@ -147,11 +152,14 @@ class GalleryIndex:
   def remove(self, names: Collection[str]) -> int:
     """Removes all images of some classes, and returns how many.
 
+    Privacy:
+      Their embeddings, paths and names are gone.
+
     Args:
       names: Classes, or texts of several with commas between.
 
-    Privacy:
-      Their embeddings, paths and names are gone.
+    Returns:
+      Number of images removed.
 
     Raises:
       errors.FieldError: If there is no such class.
@@ -181,6 +189,9 @@ class GalleryIndex:
       folder: The folder.
       listed: All its images, as in the index.
       sync: Whether images that the folder does not have any more are left out.
+
+    Returns:
+      What changed. The rows in `new` are not added yet: see `embed`.
     """
     names = self.images["name"].to_numpy(copy=True)
     paths = self.images["path"].to_numpy(copy=True)
@@ -221,7 +232,13 @@ class GalleryIndex:
     return changes
 
   def in_several_classes(self) -> list[str]:
-    """Paths of images whose content is in images of another class, too."""
+    """Paths of images whose content is in images of another class, too.
+
+    Images without a digest are not compared.
+
+    Returns:
+      Paths, those of the same content together.
+    """
     known = self.images[self.images["digest"] != ""]
     copies = known[known.duplicated("digest", keep=False)]
     copies = copies.sort_values("digest", kind="stable")
@@ -229,7 +246,13 @@ class GalleryIndex:
     return copies["path"][num_classes > 1].tolist()
 
   def _leave_out(self, rows: Sequence[int] | np.ndarray) -> None:
-    """Leaves some rows out, and embeddings that no other row has."""
+    """Leaves some rows out, and embeddings that no other row has.
+
+    The index of faiss is built anew, since a graph cannot forget an image.
+
+    Args:
+      rows: Numbers of the rows.
+    """
     if len(rows):
       is_kept = ~np.isin(np.arange(len(self.images)), rows)
       images = self.images[is_kept]
@@ -246,7 +269,11 @@ class GalleryIndex:
 
   @property
   def embeddings(self) -> np.ndarray:
-    """Each unit embedding once, in the memory of the index of faiss."""
+    """Each unit embedding once, in the memory of the index of faiss.
+
+    Returns:
+      float32 `[m, dim]`; the array is valid until images are added or left out.
+    """
     flat = faiss.downcast_index(self._flat)
     if not flat.ntotal:
       return np.zeros([0, flat.d], np.float32)
@@ -254,7 +281,14 @@ class GalleryIndex:
     return numbers.reshape(flat.ntotal, flat.d)
 
   def _create(self, dim: int) -> Any:
-    """Creates an empty index of faiss."""
+    """Creates an empty index of faiss.
+
+    Args:
+      dim: Number of dimensions of an embedding.
+
+    Returns:
+      An index by inner products, which are cosines for unit embeddings.
+    """
     if self.kind == EXACT:
       return faiss.IndexFlatIP(dim)
     return faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
@@ -298,7 +332,17 @@ class GalleryIndex:
     places: np.ndarray,
     count: int,
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns similarities and rows of images with the embeddings found."""
+    """Returns similarities and rows of images with the embeddings found.
+
+    Args:
+      similarities: Similarities of embeddings, descending, `[q, k]`.
+      places: Numbers of the embeddings, `[q, k]`; -1 where there is none.
+      count: Largest number of images for each query.
+
+    Returns:
+      Similarities and rows of images, `[q, count]`; -inf and -1 where there are
+      no more.
+    """
     by_place = np.argsort(self.places, kind="stable")
     sizes = np.bincount(self.places)
     starts = np.cumsum(sizes) - sizes
@@ -333,7 +377,18 @@ class GalleryIndex:
     return float(np.mean(found >= nearest[:, -1:] - _TIE))
 
   def write(self, path: str | os.PathLike[str]) -> None:
-    """Writes the index, whole or not at all; replaces an earlier one."""
+    """Writes the index, whole or not at all; replaces an earlier one.
+
+    Privacy:
+      The file has the embeddings, paths and class names of the gallery: keep it
+      like the images.
+
+    Args:
+      path: The file, a ZIP archive, in a folder that exists.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
     about = {
       "version": _VERSION,
       "model": self.model,
@@ -362,6 +417,12 @@ def open_folder(
     folder: The folder.
     image_shape: See `image_sources.open_folder`.
     on_bad_example: See `image_sources.open_folder`.
+
+  Returns:
+    The images, not yet read.
+
+  Raises:
+    errors.FieldError: If there is no such folder, or too little in it.
   """
   return image_sources.open_folder(
     folder,
@@ -383,6 +444,10 @@ def list_images(
     gallery: The folder, as `open_folder` returns it.
     with_digests: Whether to read all files for their digests; these are empty
       otherwise, and for files that cannot be read.
+
+  Returns:
+    A row for each image: `name` of its class, `path`, and `digest`, a BLAKE2b
+    digest of 32 hexadecimal digits.
   """
   names = [gallery.class_names[label] for label in gallery.labels.tolist()]
   # A path means the same in every working directory.
@@ -404,6 +469,9 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
   Args:
     path: The file.
     model: Digest of the model that must have embedded its images.
+
+  Returns:
+    The index, held in memory.
 
   Raises:
     errors.FieldError: If it is no index, or of another model.
@@ -429,7 +497,13 @@ def read(path: str | os.PathLike[str], model: str) -> GalleryIndex:
 
 
 def _add(vectors: Any, embeddings: np.ndarray, rows: np.ndarray) -> None:
-  """Adds some rows of embeddings to an index of faiss."""
+  """Adds some rows of embeddings to an index of faiss.
+
+  Args:
+    vectors: The index, changed in place.
+    embeddings: float32 `[n, dim]`.
+    rows: Numbers of the rows to add.
+  """
   with progress_lib.create_bar(
     "Indexing", unit="images", total=len(rows)
   ) as progress:

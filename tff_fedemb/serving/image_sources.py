@@ -71,7 +71,17 @@ class ImageSource:
   def draw_rows(
     self, max_images: int, rows: np.ndarray | None = None, seed: Any = 0
   ) -> np.ndarray:
-    """Draws at most `max_images` rows, 0 for all, of all or some; ascending."""
+    """Draws at most `max_images` rows, 0 for all, of all or some; ascending.
+
+    Args:
+      max_images: Largest number of rows; 0 for all.
+      rows: Rows to draw from, int64 `[n]`, ascending; None for all.
+      seed: Seed of `numpy.random.default_rng`: the same seed draws the same
+        rows.
+
+    Returns:
+      Rows without repetition, int64 `[m]`, ascending.
+    """
     if rows is None:
       rows = np.arange(len(self.labels))
     if not max_images or len(rows) <= max_images:
@@ -86,7 +96,15 @@ class ImageSource:
 
 
 def _split(rows: np.ndarray, image_shape: ImageShape) -> Iterator[np.ndarray]:
-  """Yields rows for a batch of images at a time."""
+  """Yields rows for a batch of images at a time.
+
+  Args:
+    rows: Rows, int64 `[n]`.
+    image_shape: Shape of an image, on which the size of a batch depends.
+
+  Yields:
+    Consecutive parts of `rows`.
+  """
   size = embedding.batch_size(image_shape)
   for start in range(0, len(rows), size):
     yield rows[start : start + size]
@@ -95,7 +113,16 @@ def _split(rows: np.ndarray, image_shape: ImageShape) -> Iterator[np.ndarray]:
 def _count_files(
   verb: str, kind: str, names: Sequence[object]
 ) -> tuple[str, ...]:
-  """Returns a warning that counts files, if there are any."""
+  """Returns a warning that counts files, if there are any.
+
+  Args:
+    verb: What was done about them, such as "skipped".
+    kind: What they are, such as "unreadable".
+    names: Names of the files.
+
+  Returns:
+    One line, or none.
+  """
   files = "file" if len(names) == 1 else "files"
   return bad_examples.warn_of(f"{verb} {len(names):,} {kind} {files}", names)
 
@@ -125,9 +152,15 @@ class ImageConfig(config_lib.Config):
   def open(self, split: str, model_shape: ImageShape | None) -> ImageSource:
     """Opens the images.
 
+    A task is created for it. Photos of a task are read in the colours, and
+    decoded to the size, that the model takes.
+
     Args:
       split: Split of the task, "train" or one of `task.EVALUATION_SPLITS`.
       model_shape: Shape of the model's images; `None` for those of the task.
+
+    Returns:
+      The images, not yet read.
 
     Raises:
       errors.DataError: If they are damaged.
@@ -155,7 +188,19 @@ class ImageConfig(config_lib.Config):
 def _create_task(
   source: task_lib.TaskSource, model_shape: ImageShape | None
 ) -> task_lib.Task:
-  """Creates a task whose images have the shape that a model takes."""
+  """Creates a task whose images have the shape that a model takes.
+
+  Args:
+    source: The task, not yet read.
+    model_shape: Shape of the model's images; None for that of the task.
+
+  Returns:
+    The task. Fields `color_mode` and `image_size` of its source, if there are
+    such, follow the model.
+
+  Raises:
+    errors.FieldError: If the task has no images, or of another shape.
+  """
   known = {spec.name for spec in config_lib.specs(type(source))}
   changes: dict[str, Any] = {}
   if model_shape is not None and "color_mode" in known:
@@ -270,6 +315,12 @@ def open_unlabelled(
     image_shape: Shape that images are resized to.
     on_bad_example: One of `bad_examples.POLICIES`.
     name: Name of the folder in an error.
+
+  Returns:
+    The images, not yet read, in the order of their paths.
+
+  Raises:
+    errors.FieldError: If the folder has no images.
   """
   paths = image_folder_lib.list_all_images(folder, name=name)
   rows = np.arange(len(paths))
@@ -290,6 +341,12 @@ def open_folder(
     folder: The folder.
     image_shape, on_bad_example: See `open_unlabelled`.
     name, for_pairs: See `image_folder.list_images`.
+
+  Returns:
+    The images, not yet read; labels count from 0.
+
+  Raises:
+    errors.FieldError: If there is no such folder, or too little in it.
   """
   listed = image_folder_lib.list_images(folder, name=name, for_pairs=for_pairs)
   return _open_files(
@@ -323,6 +380,10 @@ def read_images(
     skipped: Receives the names of images that cannot be read, each once.
     on_bad_example: One of `bad_examples.POLICIES`.
 
+  Yields:
+    Rows that could be read, int64 `[b]`, and their images, `[b, height, width,
+    channels]`. A batch of which nothing can be read is left out.
+
   Raises:
     errors.DataError: If one cannot be read and is not to be skipped.
   """
@@ -351,7 +412,16 @@ def _open_files(
   on_bad_example: str,
   **others: Any,
 ) -> ImageSource:
-  """Opens files of a folder; others are fields of the source."""
+  """Opens files of a folder; others are fields of the source.
+
+  Args:
+    folder: The folder, for the description.
+    paths: Files of the images, `[n]`.
+    labels: int64 `[n]`.
+    image_shape: Shape that images are resized to.
+    on_bad_example: One of `bad_examples.POLICIES`.
+    **others: Other fields of `ImageSource`.
+  """
   skipped: list[str] = []
 
   def read_image(row: int) -> np.ndarray:
@@ -368,7 +438,15 @@ def _open_files(
 
 
 def open_split(task: task_lib.Task, split: str) -> ImageSource:
-  """Opens the held-out images of a split of a task."""
+  """Opens the held-out images of a split of a task.
+
+  Args:
+    task: The task.
+    split: One of `task.EVALUATION_SPLITS`.
+
+  Returns:
+    The images; those that are held encoded are decoded a batch at a time.
+  """
   images = task.load_images(split)
 
   def read(rows: np.ndarray) -> Batches:
@@ -385,7 +463,20 @@ def open_split(task: task_lib.Task, split: str) -> ImageSource:
 
 
 def _open_train(task: task_lib.Task) -> ImageSource:
-  """Opens the training images of a task, user by user."""
+  """Opens the training images of a task, user by user.
+
+  All users are read once for the labels. To embed them, the users of the rows
+  are read again, so no more than a batch of images is in memory.
+
+  Args:
+    task: The task.
+
+  Returns:
+    The images, with their users.
+
+  Raises:
+    errors.DataError: If the training data cannot be read.
+  """
   everyone = np.arange(len(task.train_users))
   user_ids = np.array([task.train_users.user_id(i) for i in everyone.tolist()])
   all_slots = [np.zeros([0], np.int64)]
@@ -430,7 +521,19 @@ def _open_train(task: task_lib.Task) -> ImageSource:
 def _walk(
   task: task_lib.Task, user_ids: np.ndarray, slots: np.ndarray
 ) -> Iterator[tuple[Any, ...]]:
-  """Yields slots of users, and their images and labels by the batch."""
+  """Yields slots of users, and their images and labels by the batch.
+
+  Args:
+    task: The task.
+    user_ids: Identifiers of all users, by slot.
+    slots: Slots of the users to read, int64 `[u]`.
+
+  Yields:
+    A slot, images or encoded images `[b, ...]`, and labels int64 `[b]`.
+
+  Raises:
+    errors.DataError: If the data cannot be read.
+  """
 
   def read_user(slot: tf.Tensor, client_id: tf.Tensor) -> tf.data.Dataset:
     return task.create_client_dataset(client_id).map(

@@ -90,7 +90,7 @@ class ExportConfig(image_sources.ImageConfig):
 
   @property
   def model_path(self) -> str:
-    """Directory of the SavedModel."""
+    """Directory of the SavedModel, of the run if `run_dir` is given."""
     if self.saved_model:
       return self.saved_model
     return os.path.join(self.run_dir, run_directory.SAVED_MODEL)
@@ -104,6 +104,10 @@ def export(
   **options: Any,
 ) -> None:
   """Converts a run's model, or its clients' training, for phones.
+
+  A card beside each file has its thresholds, its size and digest, and the
+  model's guarantee. The conversion reads the released model alone, so it costs
+  no privacy.
 
   Args:
     run_dir: Directory of the run.
@@ -130,6 +134,10 @@ def export(
 
 def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
   """Converts a model, measures the files, and writes and reports them.
+
+  The training file, if asked for, is written first. The paths of all others are
+  checked before the first of them is converted. Each is reported with its size,
+  its time for one image and, if there are images, its recall.
 
   Args:
     config: Settings of the conversion.
@@ -164,7 +172,16 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
 
 
 def _export_training(config: ExportConfig, task: task_lib.Task | None) -> None:
-  """Writes the file that trains on phones; it has no trained weights."""
+  """Writes the file that trains on phones; it has no trained weights.
+
+  Args:
+    config: Settings of the conversion, with a `run_dir`.
+    task: The run's task; None to create it from the run's spec.
+
+  Raises:
+    errors.FieldError: If the run cannot be trained on phones, or the file
+      cannot be written.
+  """
   spec = spec_lib.read(config.run_dir)
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
   file = experiment.create_client_file()
@@ -218,7 +235,18 @@ def _prepare(
   config: ExportConfig,
   formats: Sequence[str],
 ) -> dict[str, pathlib.Path]:
-  """Returns the paths of files by format, if all can be written."""
+  """Returns the paths of files by format, if all can be written.
+
+  The output directory is made.
+
+  Args:
+    config: Settings of the conversion.
+    formats: The formats.
+
+  Raises:
+    errors.FieldError: If a file or its card exists and may not be replaced, or
+      cannot be written.
+  """
   names = {name: f"model_{name}{tflite.SUFFIX}" for name in tflite.FORMATS}
   names[onnx_files.FORMAT] = f"model{onnx_files.SUFFIX}"
   names[TRAINING] = f"{TRAINING}{tflite.SUFFIX}"
@@ -247,6 +275,11 @@ def _export(
     paths: Files by format.
     source: Images to measure on; `None` measures no recall.
     on_training_users: Whether the images may be of users who trained.
+
+  Raises:
+    errors.FieldError: If the model has no such format, or a file cannot be
+      written.
+    errors.DataError: If an image cannot be used.
   """
   rows = None if source is None else source.draw_rows(config.max_images)
   measure = functools.partial(_measure, source, rows, on_training_users)
@@ -294,7 +327,21 @@ def _measure(
   on_training_users: bool | None,
   embed: _Embed,
 ) -> _Verification:
-  """Measures a model on some images; returns None if there are none."""
+  """Measures a model on some images; returns None if there are none.
+
+  Args:
+    source: Source of the images; None if there is none.
+    rows: Rows of the images to embed, ascending.
+    on_training_users: Whether they may be of users who trained; None if that is
+      unknown.
+    embed: Maps uint8 images `[b, height, width, channels]` to `[b, dim]`.
+
+  Returns:
+    JSON values of `model_card.describe_verification`.
+
+  Raises:
+    errors.DataError: If an image cannot be used, or there are no pairs.
+  """
   if source is None:
     return None
   result, embeddings, labels = image_sources.evaluate(
@@ -313,7 +360,20 @@ def _convert(
   number_format: str,
   images: np.ndarray,
 ) -> tuple[bytes, tflite.Embedder | onnx_files.Embedder]:
-  """Converts the SavedModel; checks a file in ONNX on some images."""
+  """Converts the SavedModel; checks a file in ONNX on some images.
+
+  Args:
+    config: Settings of the conversion.
+    number_format: A format other than `TRAINING`.
+    images: Images for the check, `[n, height, width, channels]`.
+
+  Returns:
+    The contents of the file, and a runner of it.
+
+  Raises:
+    errors.FieldError: If the model cannot be converted, packages are missing,
+      or the ONNX file gives other embeddings.
+  """
   path = config.model_path
   if number_format == onnx_files.FORMAT:
     content = onnx_files.convert(path)
@@ -337,7 +397,14 @@ def _create_card(
   embedding_dim: int,
   measured: _Verification,
 ) -> model_card.ModelCard:
-  """Returns the SavedModel's card, with thresholds of the file if any."""
+  """Returns the SavedModel's card, with thresholds of the file if any.
+
+  Args:
+    model: The SavedModel; without a card, a new one is made.
+    embedding_dim: Numbers of an embedding.
+    measured: Result of `_measure` for the file. Without thresholds, those of
+      the SavedModel stay, and their source says so.
+  """
   card = model.card or model_card.ModelCard(
     image_shape=model.image_shape, embedding_dim=embedding_dim
   )
@@ -355,7 +422,16 @@ def _write(
   content: bytes,
   write_card: Callable[[pathlib.Path], object],
 ) -> None:
-  """Writes a file, and its card beside it."""
+  """Writes a file, and its card beside it.
+
+  Args:
+    path: The file.
+    content: Its contents.
+    write_card: Writes the card to a path.
+
+  Raises:
+    errors.FieldError: If one of them cannot be written; then neither is.
+  """
   card_path = os.fspath(saved_models.card_path(path))
 
   def write(file: pathlib.Path) -> None:
@@ -367,14 +443,29 @@ def _write(
 
 
 def _recalls(measured: _Verification) -> dict[str, float]:
-  """Returns recall by false accept rate, if it was measured."""
+  """Returns recall by false accept rate, if it was measured.
+
+  Args:
+    measured: Result of `_measure`.
+
+  Returns:
+    Recall in [0, 1] by formatted rate; empty if nothing was measured.
+  """
   if measured is None:
     return {}
   return {rate: found["recall"] for rate, found in measured["at_far"].items()}
 
 
 def _tell(measured: _Verification, before: Mapping[str, float]) -> str:
-  """Describes the recall, and its difference from before."""
+  """Describes the recall, and its difference from before.
+
+  Args:
+    measured: Result of `_measure` for a file.
+    before: Recall of the SavedModel by false accept rate; empty for itself.
+
+  Returns:
+    A continuation of a sentence, which begins with a comma; or nothing.
+  """
   words = ""
   for rate, recall in _recalls(measured).items():
     words += f", recall {recall:.4f} at FAR {rate}"

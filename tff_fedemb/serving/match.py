@@ -96,6 +96,8 @@ class MatchConfig(match_rules.RuleConfig):
 def execute(config: MatchConfig) -> None:
   """Matches every query, and writes and prints the result.
 
+  While the index may change, its file is locked against other programs.
+
   Args:
     config: Settings of the match.
 
@@ -119,7 +121,18 @@ def execute(config: MatchConfig) -> None:
 
 
 def _execute(config: MatchConfig) -> None:
-  """Does the work while no other program changes the index."""
+  """Does the work while no other program changes the index.
+
+  The rule is found before images are embedded, and the index is written before
+  the queries are read.
+
+  Args:
+    config: Settings of the match.
+
+  Raises:
+    errors.FieldError: As `execute`.
+    errors.DataError: As `execute`.
+  """
   model = saved_models.load(config.saved_model)
   index = _open_index(config)
   num_removed = index.remove(config.remove)
@@ -170,7 +183,18 @@ def _update(
   num_added: int,
   num_removed: int,
 ) -> tuple[str, ...]:
-  """Writes the index if it changed, and prints how; returns warnings."""
+  """Writes the index if it changed, and prints how; returns warnings.
+
+  Args:
+    config: Settings of the match, with an index.
+    index: The index as it is now.
+    changes: Changes of the gallery's folder.
+    num_added: Number of images that were added.
+    num_removed: Number of images whose classes were removed.
+
+  Returns:
+    A line for each warning, on images that are gone or in several classes.
+  """
   if config.sync:
     num_removed += len(changes.gone)
   if num_added or num_removed or changes.replaced or changes.num_moved:
@@ -190,7 +214,16 @@ def _tell_changes(
   config: MatchConfig,
   changes: gallery_index.Changes,
 ) -> tuple[str, ...]:
-  """Prints which files were replaced or moved; returns a warning of others."""
+  """Prints which files were replaced or moved; returns a warning of others.
+
+  Args:
+    config: Settings of the match.
+    changes: Changes of the gallery's folder.
+
+  Returns:
+    A warning on images that the folder does not have any more, unless they were
+    removed.
+  """
   if changes.replaced:
     first = bad_examples.name_first(changes.replaced)
     progress_lib.say(
@@ -208,7 +241,15 @@ def _tell_changes(
 
 
 def _open_index(config: MatchConfig) -> gallery_index.GalleryIndex:
-  """Reads the index, or makes an empty one."""
+  """Reads the index, or makes an empty one.
+
+  Args:
+    config: Settings of the match.
+
+  Raises:
+    errors.FieldError: If the file is no index, of another model, or of another
+      kind than asked for.
+  """
   digest = saved_models.digest(config.saved_model)
   if not config.index or not os.path.exists(config.index):
     kind = config.index_kind or gallery_index.EXACT
@@ -227,7 +268,23 @@ def _match_all(
   rule: match_rules.Rule,
   source: image_sources.ImageSource,
 ) -> tuple[str, ...]:
-  """Matches the queries, writes and prints the result; returns warnings."""
+  """Matches the queries, writes and prints the result; returns warnings.
+
+  Args:
+    config: Settings of the match, with a query and an output.
+    model: The model.
+    index: The gallery.
+    rule: Rule by which a class is accepted.
+    source: The queries.
+
+  Returns:
+    A line for each warning about the queries' images.
+
+  Raises:
+    errors.DataError: If a query cannot be used.
+    errors.FieldError: If the gallery has nothing to compare a query with, or
+      the result cannot be written.
+  """
   root = str(config.query)
   embeddings, rows = image_sources.embed_rows(model, source, source.labels)
   queries = pairs.normalize(embeddings)
@@ -266,7 +323,15 @@ def _class_of_folders(
   path: pathlib.PurePath,
   known: Mapping[str, str],
 ) -> str | None:
-  """Returns the class with the name of a folder above a query, if any."""
+  """Returns the class with the name of a folder above a query, if any.
+
+  Args:
+    path: Path of the query below the folder of queries.
+    known: Classes of the gallery by their plain names.
+
+  Returns:
+    The class of the outermost such folder; None if there is none.
+  """
   for folder in path.parts[:-1]:
     name = known.get(_plain(folder))
     if name is not None:
@@ -275,7 +340,12 @@ def _class_of_folders(
 
 
 def _write(matches: pd.DataFrame, path: pathlib.Path) -> None:
-  """Writes the matches as CSV, with true and false in lower case."""
+  """Writes the matches as CSV, with true and false in lower case.
+
+  Args:
+    matches: A row for each query.
+    path: The file.
+  """
   accepted = matches.accepted.astype(str).str.lower()
   # A file name in another encoding is written as it is.
   matches.assign(accepted=accepted).to_csv(
@@ -292,7 +362,14 @@ def _tell(
   index: gallery_index.GalleryIndex,
   words: str,
 ) -> None:
-  """Prints how many queries were accepted, and how many rightly."""
+  """Prints how many queries were accepted, and how many rightly.
+
+  Args:
+    matches: A row for each query. `folder_class` is its class if a folder above
+      it has the name of one.
+    index: The gallery.
+    words: Sentences on the threshold.
+  """
   accepted = matches.accepted.sum()
   progress_lib.say(
     f"{len(matches):,} queries against {len(index.images):,} images of"

@@ -117,11 +117,17 @@ def find(
 ) -> Rule:
   """Finds the rule for a gallery.
 
+  A given threshold comes first, then a cohort, then the model's card. Without a
+  rate, the threshold is that of a false accept rate of 0.001.
+
   Args:
     config: Settings of the rule.
     model: The model, with its card.
     num_classes: Number of classes of the gallery.
     num_images: Number of its images.
+
+  Returns:
+    The rule, whose words say what it promises.
 
   Raises:
     errors.FieldError: If the model carries no threshold that is asked for, or
@@ -162,7 +168,20 @@ def _measure_cohort(
   config: RuleConfig,
   model: saved_models.Model,
 ) -> tuple[cohorts.Cohort, dict[str, Any]]:
-  """Embeds the folder of a cohort; returns it, and its curve of thresholds."""
+  """Embeds the folder of a cohort; returns it, and its curve of thresholds.
+
+  Args:
+    config: Settings of the rule, with a cohort.
+    model: The model.
+
+  Returns:
+    The cohort, and the thresholds for normalized similarities, as
+    `gallery_thresholds.measure` returns them.
+
+  Raises:
+    errors.FieldError: If fewer than three classes have two images or more.
+    errors.DataError: If an image cannot be used.
+  """
   source = image_sources.open_folder(
     str(config.cohort),
     model.image_shape,
@@ -188,7 +207,19 @@ def _keep_rate(
   *,
   cohort: cohorts.Cohort | None = None,
 ) -> Rule:
-  """Returns the rule for a rate of strangers, by a function that finds it."""
+  """Returns the rule for a rate of strangers, by a function that finds it.
+
+  Args:
+    config: Settings of the rule, with `fpir`.
+    find_threshold: Maps a rate, classes of the gallery, mean images of a class
+      and a certainty to a threshold.
+    num_classes: Number of classes of the gallery, at least 1.
+    num_images: Number of its images.
+    cohort: Classes by which similarities are normalized, if any.
+
+  Raises:
+    errors.FieldError: If there is no threshold for such a rate and gallery.
+  """
   promise = find_threshold(
     config.fpir,
     num_classes,
@@ -216,7 +247,17 @@ def _describe(
   num_classes: int,
   num_images: int,
 ) -> str:
-  """Describes the promise of a threshold for a gallery, in sentences."""
+  """Describes the promise of a threshold for a gallery, in sentences.
+
+  Args:
+    promise: The threshold and what it promises.
+    config: Settings of the rule.
+    num_classes: Number of classes of the gallery.
+    num_images: Number of its images.
+
+  Returns:
+    Sentences; warnings are lines of their own.
+  """
   words = (
     f"Threshold {promise.threshold:.4f}: a stranger's image is accepted with a"
     f" probability of {promise.rate:.3g} ({promise.low:.2g} to"

@@ -40,6 +40,9 @@ def import_module(name: str, field: str) -> Any:
     name: Name of the module.
     field: Field by which the user asked for it.
 
+  Returns:
+    The module.
+
   Raises:
     errors.FieldError: If it is not installed.
   """
@@ -105,6 +108,8 @@ class Embedder:
   def __init__(self, content: bytes):
     """Opens a session.
 
+    It runs on the CPU, whatever else ONNX Runtime could use.
+
     Args:
       content: Contents of the file, as in `convert` or `add_card`.
 
@@ -149,6 +154,8 @@ class Embedder:
 
   def check(self, images: np.ndarray, expected: np.ndarray) -> None:
     """Compares embeddings with those of the SavedModel.
+
+    Any number that is not finite counts as a difference.
 
     Args:
       images: `[n, height, width, channels]`.

@@ -55,6 +55,9 @@ _KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 class Model:
   """A model that maps images to embeddings.
 
+  Call it to embed a batch. It is pickled as the way to load it, so that each
+  process has a model of its own.
+
   Attributes:
     image_shape: Height, width and channels, or the shape of another example.
     embed: Maps uint8 images `[batch, height, width, channels]` to float32
@@ -124,6 +127,9 @@ def load(
     of_images: Whether the model must take images; otherwise the model of a run
       may take vectors or sequences.
 
+  Returns:
+    The model, with the card that is in its directory or beside its file.
+
   Raises:
     errors.DataError: If its card is damaged.
     errors.FieldError: If there is no model, it is damaged, or it is no function
@@ -170,7 +176,12 @@ def load(
 
 @functools.cache
 def _load_once(path: str, **options: Any) -> Model:
-  """Loads a model once in each process that unpickles it."""
+  """Loads a model once in each process that unpickles it.
+
+  Args:
+    path: Absolute path of the model.
+    **options: Options of `load`.
+  """
   return load(path, **options)
 
 
@@ -194,6 +205,9 @@ def load_application(
       in `pretrained.load_pretrained`.
     layer: See `load`; `None` for the mean of the last maps.
     seed: Seed of random weights.
+
+  Returns:
+    The model, without a card. The same arguments give the same object.
 
   Raises:
     errors.FieldError: If there is no such model, size, file or layer.
@@ -237,7 +251,24 @@ def _create(
   layer: str | None = None,
   image_size: int | None = None,
 ) -> Model:
-  """Makes a model of a function, if its input is images."""
+  """Makes a model of a function, if its input is images.
+
+  Args:
+    function: A function of one batch.
+    name: Name of the model in errors.
+    load_again: See `Model`.
+    prepare: Maps float32 pixels in [0, 255] to what the function takes.
+    layer: Output that gives the embedding; None for the only one, or for one
+      that is called "embeddings".
+    image_size: Side of the images, if and only if the function leaves it open.
+
+  Returns:
+    The model, whose `embed` takes means over all axes between the first and the
+    last.
+
+  Raises:
+    errors.FieldError: If inputs, output or image size do not suit.
+  """
   if not function.takes_images():
     must = "have one input, images [None, height, width, 1 or 3 channels]"
     found = f"{name} from {_describe(function.inputs)}"
@@ -279,7 +310,12 @@ def _create(
 
 
 def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:
-  """Prepares pixels in [0, 255], as `load` says."""
+  """Prepares pixels in [0, 255], as `load` says.
+
+  Args:
+    images: float32 `[batch, height, width, channels]`.
+    preprocess: None, "unit" or a mode of Keras' `preprocess_input`.
+  """
   if preprocess is None:
     return images
   if preprocess == "unit":
@@ -290,14 +326,28 @@ def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:
 
 
 def _by_name(values: Any) -> dict[str, Any]:
-  """Names values that have no names by their numbers."""
+  """Names values that have no names by their numbers.
+
+  Args:
+    values: A mapping, which is copied, or nested values.
+
+  Returns:
+    Values by name; nested ones as "0", "1" and so on.
+  """
   if isinstance(values, Mapping):
     return dict(values)
   return {str(i): value for i, value in enumerate(tf.nest.flatten(values))}
 
 
 def _is_keras_3(path: str) -> bool:
-  """Whether Keras 3 wrote a file, which Keras 2 cannot load."""
+  """Whether Keras 3 wrote a file, which Keras 2 cannot load.
+
+  Args:
+    path: A .keras archive or an HDF5 file.
+
+  Returns:
+    False also if the file is neither.
+  """
   if zipfile.is_zipfile(path):
     with zipfile.ZipFile(path) as archive:
       version = json.loads(archive.read("metadata.json"))["keras_version"]
@@ -310,7 +360,15 @@ def _is_keras_3(path: str) -> bool:
 
 
 def _load_keras(path: str) -> Any:
-  """Loads a model of Keras 2 or 3, without any code of the file's own."""
+  """Loads a model of Keras 2 or 3, without any code of the file's own.
+
+  Args:
+    path: The file, or the directory of a SavedModel of Keras 2.
+
+  Raises:
+    ValueError: If the model needs code of the file, for example in a Lambda
+      layer.
+  """
   if _is_keras_3(path):
     return keras.saving.load_model(path, compile=False, safe_mode=True)
   # Outside this scope, Keras would run the code in a Lambda layer of an HDF5
@@ -320,7 +378,15 @@ def _load_keras(path: str) -> Any:
 
 
 def _open_keras(model: Any, layer: str | None) -> _Function:
-  """Opens a model of Keras 2 or 3 up to a layer, or as a whole."""
+  """Opens a model of Keras 2 or 3 up to a layer, or as a whole.
+
+  Args:
+    model: The model.
+    layer: Name of the layer; None for the model's own outputs.
+
+  Raises:
+    errors.FieldError: If there is no such layer.
+  """
   if layer is not None:
     checks.check_choice("layer", layer, [each.name for each in model.layers])
     is_keras_2 = isinstance(model, tf.keras.Model)
@@ -341,7 +407,15 @@ def _open_keras(model: Any, layer: str | None) -> _Function:
 
 
 def _open_saved_model(path: str, layer: str | None) -> _Function:
-  """Opens an output of a SavedModel, or a layer of a Keras model in it."""
+  """Opens an output of a SavedModel, or a layer of a Keras model in it.
+
+  Args:
+    path: Directory of the SavedModel.
+    layer: Name of an output or of a layer; None for the whole model.
+
+  Raises:
+    errors.FieldError: If there is no such output or layer.
+  """
   module = tf.saved_model.load(path)
   function = _open_signature(module, path)
   if layer is None or layer in function.outputs:
@@ -353,7 +427,20 @@ def _open_saved_model(path: str, layer: str | None) -> _Function:
 
 
 def _open_signature(module: Any, path: str) -> _Function:
-  """Opens the default or only signature, or else the call of the model."""
+  """Opens the default or only signature, or else the call of the model.
+
+  Args:
+    module: A SavedModel, as TensorFlow loads it.
+    path: Its directory, for the error.
+
+  Returns:
+    The function. Without a signature, it is the first traced call that takes
+    images and is not for training.
+
+  Raises:
+    errors.FieldError: If there are several signatures and none is the default
+      one, or there is nothing to call.
+  """
   signatures = dict(module.signatures)
   if _SIGNATURE in signatures or len(signatures) == 1:
     signature = signatures.get(_SIGNATURE, next(iter(signatures.values())))
@@ -383,7 +470,17 @@ def _open_signature(module: Any, path: str) -> _Function:
 
 
 def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
-  """Loads a .tflite or .onnx file, and the card beside it or in it."""
+  """Loads a .tflite or .onnx file, and the card beside it or in it.
+
+  Args:
+    path: The file.
+    load_again: See `Model`.
+
+  Raises:
+    errors.DataError: If the card is damaged.
+    errors.FieldError: If the file is damaged, or a .tflite file has no card
+      beside it.
+  """
   suffix = pathlib.Path(path).suffix
   card = model_card.read(card_path(path))
   digest = ((card and card.conversion) or {}).get("sha256")
@@ -401,18 +498,31 @@ def _load_converted(path: str, load_again: Callable[[], Model]) -> Model:
 
 
 def card_path(path: str | pathlib.Path) -> pathlib.Path:
-  """Returns the path of a converted file's card, which is beside it."""
+  """Returns the path of a converted file's card, which is beside it.
+
+  Args:
+    path: The converted file, which need not exist.
+
+  Returns:
+    The same path with the suffix .json.
+  """
   return pathlib.Path(path).with_suffix(".json")
 
 
 def digest(path: str) -> str:
   """Computes a digest of a model, whatever the card beside it says.
 
+  For a directory, the graph, the variables and the assets count; the card in
+  `assets.extra` does not.
+
   Args:
     path: See `load`.
 
   Returns:
     SHA-256 in hexadecimal digits.
+
+  Raises:
+    OSError: If a file cannot be read.
   """
   root = pathlib.Path(path)
   found = hashlib.sha256()
@@ -426,6 +536,13 @@ def digest(path: str) -> str:
 
 
 def _describe(specs: Mapping[str, Any]) -> str:
-  """Lists names, types and shapes of inputs or outputs."""
+  """Lists names, types and shapes of inputs or outputs.
+
+  Args:
+    specs: Specifications by name.
+
+  Returns:
+    A text for an error.
+  """
   texts = [f"{name} {x.dtype.name} {x.shape}" for name, x in specs.items()]
   return ", ".join(sorted(texts)) or "nothing"
