@@ -54,6 +54,8 @@ DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 class Recomputed:
   """The account of a run, from its ledger and its trace.
 
+  `recompute` makes it from the files of a run, without the data.
+
   Attributes:
     chain: Chain of the run.
     ledger: Ledger of the chain, with the accountants that were asked for.
@@ -91,6 +93,8 @@ def digest_files(
 def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
   """Opens the chain of a run that goes on or begins.
 
+  A directory without chain, summary and checkpoints is that of a new run.
+
   Args:
     run_dir: Directory of the run.
 
@@ -110,7 +114,21 @@ def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
 
 
 def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
-  """Refuses a chain if another file of its run contradicts it."""
+  """Refuses a chain if another file of its run contradicts it.
+
+  Compared are the digests of the files that decide the run, the rounds that
+  checkpoints, metrics and summary mention, the trace, the card and, of a
+  finished run, what it released.
+
+  Args:
+    chain: Chain of the run.
+    path: Directory of the run.
+
+  Raises:
+    errors.FieldError: If the chain is missing, or a file disagrees or is
+      damaged.
+    errors.DataError: If the trace is missing or damaged.
+  """
   if not chain.found:
     raise errors.FieldError(
       "run_dir",
@@ -139,7 +157,19 @@ def _check_trace(
   *,
   is_finished: bool,
 ) -> None:
-  """Refuses a trace of other rounds, or of other users in them."""
+  """Refuses a trace of other rounds, or of other users in them.
+
+  Args:
+    chain: Chain of the run.
+    path: Directory of the run.
+    is_finished: Whether the run has ended; only a killed run's trace may have
+      one round more than its chain.
+
+  Raises:
+    errors.FieldError: If the trace has more or fewer rounds, or the digest of a
+      round's participants differs.
+    errors.DataError: If the trace is missing or damaged.
+  """
   with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
     begun = trace.num_rounds - chain.rounds
     # One round may have begun when the program was killed.
@@ -164,7 +194,17 @@ def _check_finished(
   path: pathlib.Path,
   summary: Any,
 ) -> None:
-  """Refuses a finished run with a summary or released files of another run."""
+  """Refuses a finished run with a summary or released files of another run.
+
+  Args:
+    chain: Chain of the run.
+    path: Directory of the run.
+    summary: JSON values of its summary.
+
+  Raises:
+    errors.FieldError: If the summary names another line, number of rounds or
+      number of parameters, or if a released file has another digest.
+  """
   planned = chain.planned
   line = _get(summary, "chain")
   left = chain.given_away_at(str(line))
@@ -197,7 +237,17 @@ def _compare_files(
 ) -> int:
   """Refuses files to be given away that differ from the recorded digests.
 
-  With `all_of`, all recorded files must exist. Returns the number of files.
+  Args:
+    path: Directory of the run or the tuning.
+    recorded: Digests by name; None or empty if there are none.
+    record: Name of the file that has the digests, for errors.
+    all_of: Whether all recorded files must exist.
+
+  Returns:
+    Number of files that exist and may be given away.
+
+  Raises:
+    errors.FieldError: If nothing was recorded, or a file differs.
   """
   if not recorded:
     raise errors.FieldError(
@@ -225,7 +275,19 @@ def _in_short(digest: str | None) -> str:
 def _rounds_told(
   chain: chain_lib.Chain, path: pathlib.Path
 ) -> Iterator[tuple[str, int]]:
-  """Yields files that mention rounds, each with the last round mentioned."""
+  """Yields files that mention rounds, each with the last round mentioned.
+
+  Args:
+    chain: Chain of the run.
+    path: Directory of the run.
+
+  Yields:
+    Name of a file and number of a round, from 1. A finished run's summary
+    stands for all planned rounds.
+
+  Raises:
+    errors.FieldError: If the metrics are damaged.
+  """
   for number in run_directory.checkpointed_rounds(path):
     yield f"{run_directory.CHECKPOINTS}/round_{number}", number
   if (path / _METRICS).exists():
@@ -249,7 +311,14 @@ def _gainsaid(
   here: object,
   record: str = chain_lib.NAME,
 ) -> errors.FieldError:
-  """Returns the error for a file that disagrees with a record."""
+  """Returns the error for a file that disagrees with a record.
+
+  Args:
+    name: Name of the file.
+    there: What the file has.
+    here: What the record has.
+    record: Name of the record.
+  """
   in_words = "the chain" if record == chain_lib.NAME else record
   return errors.FieldError(
     "run_dir",
@@ -301,6 +370,10 @@ def recompute(
   Args:
     run_dir: Directory of the run.
     accountants: As in `read_ledger`.
+
+  Returns:
+    The account. Its notes say whether the draw was replayed, and whether the
+    run is finished.
 
   Raises:
     errors.FieldError: As `read_ledger`; if the run's own summary has other
@@ -377,6 +450,17 @@ def _compare(
   """Refuses a file whose `privacy` differs from a report on the same rounds.
 
   Without `all_of`, they may be by different accountants.
+
+  Args:
+    run_dir: Directory of the run.
+    name: JSON file with `privacy`, such as the summary.
+    report: Report on the rounds of the chain.
+    all_of: Whether all figures must be there and agree; otherwise the common
+      ones except `epsilon`.
+
+  Raises:
+    errors.FieldError: If a figure differs by more than a millionth of it, or
+      the file is damaged.
   """
   values = run_directory.read_json(run_dir / name)
   try:
@@ -395,7 +479,18 @@ def _compare(
 
 
 def _figures(privacy: Any) -> dict[str, float]:
-  """Returns the figures that a summary and an account have in common."""
+  """Returns the figures that a summary and an account have in common.
+
+  Args:
+    privacy: JSON values of a report.
+
+  Returns:
+    Figures by name, infinity included.
+
+  Raises:
+    KeyError, TypeError, ValueError, AttributeError: If a figure is missing or
+      damaged; see `DAMAGES`.
+  """
   figures = {name: float(privacy[name]) for name in _COMPARED}
   for name, epsilon in privacy["epsilon_by_accountant"].items():
     figures[f"epsilon by {name}"] = float(epsilon)
@@ -409,6 +504,14 @@ def _replay(
   trace: participation_trace.TraceReader,
 ) -> str:
   """Draws the users of all rounds again; returns a note on the comparison.
+
+  A run without a key cannot be replayed, which the note says.
+
+  Args:
+    run_dir: Directory of the run.
+    sampling_seed: Seed of the draw, if the spec has one.
+    ledger: Ledger of the run.
+    trace: Trace of the run.
 
   Raises:
     participation_lib.ClaimError: If a round has other users, or other virtual

@@ -46,7 +46,17 @@ def _summarize(
   claim: participation_lib.Participation,
   extras: Sequence[str],
 ) -> str:
-  """Returns figures, whom they protect, and what would break that."""
+  """Returns figures, whom they protect, and what would break that.
+
+  Args:
+    figures: Lines of figures.
+    report: Report on the rounds.
+    claim: Participation that the report is about.
+    extras: Notes that are shown if there is room.
+
+  Returns:
+    At most eight lines, as `progress.end` fits them.
+  """
   relation = f"For one {report.unit}: {report.neighboring_relation}."
   lines = list(figures) + [relation]
   if report.epsilon < math.inf:
@@ -103,7 +113,15 @@ def tell_epsilon(
 
 
 def _describe_rounds(account: composition.Account) -> dict[str, Any]:
-  """Returns strategy, participation and events of rounds as JSON values."""
+  """Returns strategy, participation and events of rounds as JSON values.
+
+  Args:
+    account: The rounds.
+
+  Returns:
+    `strategy`, that of the first correlated noise or None; `participation`; and
+    `events`, the text and count of each `DpEvent` that is composed.
+  """
   strategy = None
   # Some rounds may have no noise.
   for noise in account.noises:
@@ -209,6 +227,10 @@ def tell_tuning(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
   Args:
     report: As returned by `training.tuning.TuningRun.run`.
     output_dir: Directory of the tuning.
+
+  Returns:
+    At most eight lines: the best trial, epsilon of all trials together, and
+    where the files are.
   """
   best = report["best"]
   privacy = report["privacy"]
@@ -238,7 +260,12 @@ def tell_tuning(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
 
 
 def _describe_trial(trial: Mapping[str, Any]) -> str:
-  """Returns hyperparameters and recalls of a trial as text."""
+  """Returns hyperparameters and recalls of a trial as text.
+
+  Args:
+    trial: JSON values of the trial, with `hyperparameters` and, if measured,
+      `validation` and `test`.
+  """
   values = dict(trial["hyperparameters"])
   for split in ("validation", "test"):
     if split in trial:
@@ -269,6 +296,9 @@ def tell_choices(
   notes: Sequence[str],
 ) -> tuple[dict[str, Any], str]:
   """Describes plans in a table, and recommends some.
+
+  The recommended plans are the one with the least error and, among those within
+  1.1 times that error, the one that needs the least memory.
 
   Args:
     ranked: Plans with the noise for a target epsilon, best first.
@@ -306,7 +336,15 @@ def tell_choices(
 
 
 def _notes_on(ranked: _Plans) -> Iterator[str]:
-  """Yields notes on the meaning and the assumptions of the figures."""
+  """Yields notes on the meaning and the assumptions of the figures.
+
+  Args:
+    ranked: Plans, at least one.
+
+  Yields:
+    Sentences on the units of errors, on whom each participation protects and,
+    if some plan samples users, on what sampling assumes.
+  """
   claims = {plan.participation.name: plan.participation for plan in ranked}
   protected = []
   for name, claim in claims.items():
@@ -375,7 +413,11 @@ def draw_choices(
 
 
 def _caption(ranked: _Plans) -> str:
-  """Describes below the picture what all plans have in common."""
+  """Describes below the picture what all plans have in common.
+
+  Args:
+    ranked: Plans, at least one.
+  """
   plan = ranked[0]
   claim = plan.participation
   alone = ""
@@ -397,13 +439,28 @@ def _caption(ranked: _Plans) -> str:
 
 
 def _to_json(plan: planning.Plan) -> dict[str, Any]:
-  """Returns a plan and its noise as JSON values."""
+  """Returns a plan and its noise as JSON values.
+
+  Args:
+    plan: The plan.
+
+  Returns:
+    The plan's own values, with `size` of its matrix, `model_copies` that its
+    state takes, `rmse` and `max_error`.
+  """
   names = ("size", "model_copies", "rmse", "max_error")
   return {name: getattr(plan, name) for name in names} | plan.to_json()
 
 
 def _noise(plan: planning.Plan) -> str:
-  """Returns the mechanism and its size in words."""
+  """Returns the mechanism and its size in words.
+
+  Args:
+    plan: The plan.
+
+  Returns:
+    For example the noise's name and "16 bands".
+  """
   if plan.size is None:
     return plan.noise_in_words
   what = str(plan.mechanism.size_field).removeprefix("num_")
@@ -416,7 +473,15 @@ def _describe(plan: planning.Plan) -> str:
 
 
 def _flags(plan: planning.Plan) -> str:
-  """Returns the flags of a training program for a plan, in lines."""
+  """Returns the flags of a training program for a plan, in lines.
+
+  Args:
+    plan: The plan.
+
+  Returns:
+    Lines of at most 80 columns, indented by two. Settings that the
+    participation or mechanism does not have are left out.
+  """
   claim = plan.participation
   flags = {
     "aggregator": plan.name,

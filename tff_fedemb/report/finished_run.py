@@ -43,6 +43,8 @@ _NEEDED = (
 class FinishedRun:
   """A finished run, whose files are read when a property needs them.
 
+  Each file is read once.
+
   Attributes:
     spec: Spec of the run.
     run_dir: Its directory.
@@ -60,6 +62,9 @@ class FinishedRun:
     Args:
       path: Directory of the run.
       name: Name of the run.
+
+    Returns:
+      The run, of which spec and summary are read already.
 
     Raises:
       errors.DataError: If there is no finished run, or its summary is damaged.
@@ -90,6 +95,10 @@ class FinishedRun:
       run_dir: Directory of the run.
       summary: The coming contents of `summary.json`.
       account: Account of the run.
+
+    Returns:
+      A run whose summary and account need no files; its name is the
+      directory's.
     """
     run = cls(spec, run_dir, pathlib.Path(run_dir).resolve().name)
     run.__dict__.update(summary=summary, account=account)
@@ -162,25 +171,38 @@ class FinishedRun:
 
   @property
   def delta(self) -> float:
-    """Delta of `epsilon`."""
+    """Delta of `epsilon`.
+
+    It is in (0, 1).
+    """
     return self.summary["privacy"]["delta"]
 
   @property
   def trained(self) -> Mapping[str, Any]:
-    """Result on the test images, JSON values without the ROC curve."""
+    """Result on the test images, JSON values without the ROC curve.
+
+    `recall_at_far` and `threshold_at_far` in it are by the formatted false
+    accept rate.
+    """
     return self.summary["evaluation"]["test"]
 
   @property
   def untrained(self) -> Mapping[str, Any]:
-    """Result on the test images before training."""
+    """Result on the test images before training, as `trained`.
+
+    It is that of random weights, also if training starts from pretrained ones.
+    """
     return self.summary["evaluation_untrained"]["test"]
 
   @functools.cached_property
   def results(self) -> Mapping[str, verification.VerificationResult]:
     """Both results with their ROC curves, by name; empty without the file.
 
+    The recalls of the trained model must be those of the summary.
+
     Raises:
-      errors.DataError: If the file is damaged, or of another run.
+      errors.DataError: If the file has other values, or is of another run.
+      errors.FieldError: If the file is no JSON.
     """
     found = run_directory.read_json(self.path / run_directory.EVALUATION)
     if not found:
@@ -203,7 +225,7 @@ class FinishedRun:
   def metrics(self) -> pd.DataFrame | None:
     """Metrics of each round; `None` without the file.
 
-    No guarantee covers them.
+    No guarantee covers them: they come from clients' updates without noise.
 
     Raises:
       errors.DataError: If the file is damaged.
@@ -219,6 +241,8 @@ class FinishedRun:
   def deployment(self) -> pd.DataFrame | None:
     """Rounds on the simulated clock; `None` without a deployment.
 
+    Abandoned rounds have rows of their own.
+
     Raises:
       errors.DataError: If their file is missing or damaged.
     """
@@ -231,7 +255,12 @@ class FinishedRun:
 
 
 def _not_finished(path: pathlib.Path, why: Exception | str) -> errors.DataError:
-  """Returns the error for a directory without a whole finished run."""
+  """Returns the error for a directory without a whole finished run.
+
+  Args:
+    path: The directory.
+    why: What is wrong, or the exception that reading raised.
+  """
   if isinstance(why, Exception):
     why = f"{type(why).__name__}: {why}"
   return errors.DataError(

@@ -44,6 +44,8 @@ _JPEG_QUALITY = 82
 def add_thumbnail(thumbnails: dict[str, str], image: np.ndarray) -> str:
   """Adds a small picture to those of a page, unless it is there.
 
+  Equal pictures have one name, so a page has each of them once.
+
   Args:
     thumbnails: Names of the page's pictures by their data URIs; changed.
     image: uint8 `[height, width, channels]`.
@@ -76,6 +78,10 @@ def create(
   thumbnails: dict[str, str],
 ) -> dict[str, Any]:
   """Computes the figures and pictures of held-out images of a run.
+
+  The choice of images is the same each time. Images are shown only if none of
+  them belongs to a user who trained, unless you allow it; figures are computed
+  either way.
 
   Args:
     run: The run.
@@ -138,7 +144,15 @@ def _open(
   run: finished_run.FinishedRun,
   task: task_lib.Task,
 ) -> image_sources.ImageSource:
-  """Opens the held-out images; refuses another number than the run had."""
+  """Opens the held-out images; refuses another number than the run had.
+
+  Args:
+    run: The run.
+    task: Task of the run.
+
+  Raises:
+    errors.DataError: If the number differs.
+  """
   source = image_sources.open_split(task, "test")
   expected = run.trained["num_found"] or run.trained["num_images"]
   if len(source.labels) != expected:
@@ -155,6 +169,11 @@ def _compare(
   labels: np.ndarray,
 ) -> dict[str, Any]:
   """Compares pairs of images, and chooses those to show.
+
+  Args:
+    generator: Draws the images of the gallery.
+    embeddings: `[n, dim]`, of any norm.
+    labels: Class of each image, int64 `[n]`.
 
   Returns:
     nearest_is_right: Share of images whose nearest image is of their class.
@@ -186,6 +205,12 @@ def _draw_map(
 ) -> dict[str, Any]:
   """Places some images of some classes on a map.
 
+  Args:
+    generator: Draws up to eight classes, and up to 24 images of each.
+    embeddings: `[n, dim]`, of any norm.
+    labels: Class of each image, int64 `[n]`.
+    names: Name of the class of each image, `[n]`.
+
   Returns:
     points: For each image of the map: the image, the number of its class on the
       map, and its places by t-SNE and by PCA, `[2]` in [0, 1].
@@ -203,7 +228,15 @@ def _draw_map(
 
 
 def _find_shown(found: Mapping[str, Any]) -> set[int]:
-  """Returns the images that are shown."""
+  """Returns the images that are shown.
+
+  Args:
+    found: Values of `create`, before its pictures.
+
+  Returns:
+    Places among the embedded images, for the map, confusions, gallery and
+    errors.
+  """
   shown = {image for image, _, _, _ in found["points"]}
   for first, second, _ in found["confusions"]:
     shown |= {first, second}
@@ -220,6 +253,11 @@ def _recognize(
   names: list[str],
 ) -> dict[str, Any]:
   """Computes figures of identification.
+
+  Args:
+    embeddings: `[n, dim]`, of any norm.
+    labels: Class of each image, int64 `[n]`.
+    names: Name of the class of each image, `[n]`.
 
   Returns:
     recognized: Figures of identification; empty with too few classes.
@@ -244,6 +282,11 @@ def _count_errors(
   names: list[str],
 ) -> dict[str, Any]:
   """Counts errors in a gallery that has one image of each class.
+
+  Args:
+    embeddings: `[n, dim]`, of any norm.
+    labels: Class of each image, int64 `[n]`.
+    names: Name of the class of each image, `[n]`.
 
   Returns:
     confusions: Images of the two classes that are confused most often, and the
@@ -283,7 +326,18 @@ def _draw(
   num_classes: int,
   num_images: int,
 ) -> tuple[list[int], np.ndarray]:
-  """Draws classes of several images each; returns their images, and them."""
+  """Draws classes of several images each; returns their images, and them.
+
+  Args:
+    generator: The draw.
+    labels: Class of each image, int64 `[n]`.
+    num_classes: Largest number of classes, of those with two images or more.
+    num_images: Largest number of images of a class.
+
+  Returns:
+    Places of the images, class by class, and the labels of the classes,
+    ascending.
+  """
   classes, counts = np.unique(labels, return_counts=True)
   shuffled = generator.permutation(classes[counts > 1])
   drawn = np.sort(shuffled[:num_classes])
@@ -297,7 +351,13 @@ def _draw(
 def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
   """Returns places by t-SNE and by PCA, and the variance that PCA explains.
 
-  Both are `[images, 2]` in [0, 1].
+  With three images or fewer, or if all are equal, PCA stands for t-SNE.
+
+  Args:
+    embeddings: `[images, dim]`, of any norm.
+
+  Returns:
+    Two arrays `[images, 2]` in [0, 1], and a share in [0, 1].
   """
   unit = pairs_lib.normalize(embeddings)
   # PCA needs two numbers, and embeddings may have a single one.

@@ -84,6 +84,9 @@ def read_all(run_dirs: Sequence[str]) -> list[finished_run.FinishedRun]:
   Args:
     run_dirs: Their directories, 1 to `figures.MAX_CURVES`.
 
+  Returns:
+    The runs in the order of the directories, with names that differ.
+
   Raises:
     errors.FieldError: If there are too many or none, if the account of one is
       refused, or if they are of several tasks.
@@ -168,7 +171,15 @@ def _list_paths(patterns: Iterable[str]) -> list[pathlib.Path]:
 
 
 def _create_row(path: pathlib.Path) -> dict[str, Any]:
-  """Returns the row of a run, as `find` describes it."""
+  """Returns the row of a run, as `find` describes it.
+
+  Args:
+    path: Directory of the run.
+
+  Raises:
+    errors.DataError: If it is not finished, or damaged.
+    errors.FieldError: If its spec or its chain is damaged.
+  """
   run = finished_run.FinishedRun.read(path)
   summary = run.summary
   settings = run.spec.settings()
@@ -213,7 +224,15 @@ def _create_row(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
-  """Returns all settings but some as a JSON text."""
+  """Returns all settings but some as a JSON text.
+
+  Args:
+    settings: Values by flag.
+    names: Flags to leave out.
+
+  Returns:
+    A text with sorted keys, so that equal settings have equal texts.
+  """
   others = {n: value for n, value in settings.items() if n not in names}
   return json.dumps(others, sort_keys=True)
 
@@ -223,6 +242,9 @@ def either(texts: Iterable[str]) -> str:
 
   Args:
     texts: The texts, which may be repeated.
+
+  Returns:
+    For example "20 or 40"; a single text is returned as it is.
   """
   return " or ".join(dict.fromkeys(texts))
 
@@ -232,6 +254,9 @@ def describe_cohorts(runs: pd.DataFrame) -> str:
 
   Args:
     runs: Runs as returned by `find`.
+
+  Returns:
+    For example "20,000 users, 512 a round".
   """
   claims = [ledger.participation for ledger in runs.ledger]
   users = either(f"{number:,}" for number in runs.num_users)
@@ -256,6 +281,9 @@ def extrapolate(
     num_users: Number of users of the larger population.
     cohort_factor: Factor for the users of a round and the noise multiplier.
     delta: Delta of the guarantee, in (0, 1).
+
+  Returns:
+    Epsilon for one user, by the tightest valid accountant.
 
   Raises:
     errors.FieldError: As `extrapolation.extrapolate_ledger`; names the run.
@@ -330,7 +358,17 @@ def create_curves(
 def _measure_noiseless(
   runs: pd.DataFrame,
 ) -> dict[Any, list[figures.Measurement]]:
-  """Returns the measurement without noise of each algorithm."""
+  """Returns the measurement without noise of each algorithm.
+
+  Args:
+    runs: Runs without noise.
+
+  Returns:
+    A list of one measurement by algorithm; its epsilon is infinite.
+
+  Raises:
+    errors.FieldError: If an algorithm has several settings.
+  """
   measured = {}
   for algorithm, same in runs.groupby("algorithm"):
     settings = same.drop_duplicates("setting")
@@ -349,6 +387,10 @@ def _names(curves: pd.DataFrame) -> list[str]:
 
   Args:
     curves: A run of each curve.
+
+  Returns:
+    Names in the order of the runs. Settings that differ between curves of the
+    same name are added to these names, a line each.
   """
   names = curves.algorithm + ", " + curves.mechanism
   if curves.delta.nunique() > 1:

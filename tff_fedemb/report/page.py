@@ -66,6 +66,9 @@ class ReportConfig(config_lib.Config):
 def execute(config: ReportConfig, task: task_lib.Task | None = None) -> None:
   """Writes the report that a configuration asks for, and prints where it is.
 
+  Everything is rendered before the file is written. Without the data, the page
+  has all but the pictures of held-out images, and says why.
+
   Args:
     config: Runs, file and contents of the report.
     task: Task of the runs [opened as the runs recorded it].
@@ -140,7 +143,15 @@ def restore_release(run_dir: str | os.PathLike[str]) -> None:
 
 
 def _write(output: str, html: str) -> None:
-  """Writes a page to a file, whole or not at all."""
+  """Writes a page to a file, whole or not at all.
+
+  Args:
+    output: The file.
+    html: The page.
+
+  Raises:
+    errors.FieldError: If it cannot be written; names `output`.
+  """
   output_files.write(
     {"output": (output, lambda path: path.write_text(html, encoding="utf-8"))}
   )
@@ -162,6 +173,13 @@ def render(
     config: Contents of the page; `None` for a page without pictures, whose
       figures of users who train all have noise.
     task: Task of the runs [opened as the runs recorded it].
+
+  Returns:
+    HTML that loads nothing from elsewhere.
+
+  Raises:
+    errors.FieldError: As `FinishedRun.account`.
+    errors.DataError: As `FinishedRun.account`.
   """
   thumbnails: dict[str, str] = {}
   sections = []
@@ -178,7 +196,14 @@ def render(
 
 
 def _compare(runs: Sequence[finished_run.FinishedRun]) -> str | None:
-  """Draws the ROC curves of several runs, and one of an untrained model."""
+  """Draws the ROC curves of several runs, and one of an untrained model.
+
+  Args:
+    runs: The runs.
+
+  Returns:
+    The picture as a data URI; None for one run, or if none has its curves.
+  """
   measured = [run for run in runs if run.results]
   if not measured or len(runs) == 1:
     return None
@@ -188,7 +213,11 @@ def _compare(runs: Sequence[finished_run.FinishedRun]) -> str | None:
 
 
 def _draw(panel: plots.Panel) -> str:
-  """Draws a panel; returns the picture as a data URI."""
+  """Draws a panel; returns the picture as a data URI.
+
+  Args:
+    panel: A function that draws on axes of Matplotlib.
+  """
   svg = plots.draw_svg(panel).encode()
   return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
@@ -199,7 +228,19 @@ def _describe(
   task: task_lib.Task | None,
   thumbnails: dict[str, str],
 ) -> dict[str, Any]:
-  """Returns the values that the template needs for the section of a run."""
+  """Returns the values that the template needs for the section of a run.
+
+  Args:
+    run: The run.
+    config: Contents of the page; None for a page to give away, which has
+      neither pictures nor figures of updates.
+    task: Task of the run, if it is at hand.
+    thumbnails: Receives the images that are shown.
+
+  Returns:
+    Values by name. `why_no_pictures` says which error kept the held-out images
+    from being shown; None if none did.
+  """
   found = None
   why_not = None
   panels = training_report.create_panels(run)
@@ -239,7 +280,16 @@ def _open_task(
   run: finished_run.FinishedRun,
   config: ReportConfig,
 ) -> task_lib.Task:
-  """Opens the task of a run, whose data may have moved."""
+  """Opens the task of a run, whose data may have moved.
+
+  Args:
+    run: The run.
+    config: Its paths replace those that the run recorded.
+
+  Raises:
+    errors.FieldError: If the data are missing, or a path is of no use.
+    errors.DataError: If the data are damaged.
+  """
   source = run.spec.task
   given = {}
   for spec in config_lib.specs(type(source)):
@@ -257,7 +307,12 @@ def _create_held_out_panels(
   run: finished_run.FinishedRun,
   pictures: dict[str, Any],
 ) -> dict[str, Any]:
-  """Returns panels by name: similarity; with enough classes sizes and det."""
+  """Returns panels by name: similarity; with enough classes sizes and det.
+
+  Args:
+    run: The run, for its thresholds.
+    pictures: Values of `held_out_pictures.create`.
+  """
   thresholds = run.trained["threshold_at_far"]
   panels = {
     "similarity": functools.partial(

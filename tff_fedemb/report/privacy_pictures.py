@@ -96,6 +96,9 @@ class PictureConfig(config_lib.Config):
     Args:
       name: Name of the field.
 
+    Returns:
+      Different positive numbers, ascending.
+
     Raises:
       errors.FieldError: If the field has too many, or other than positive
         numbers.
@@ -106,7 +109,7 @@ class PictureConfig(config_lib.Config):
 
   @functools.cached_property
   def delta_or_default(self) -> float:
-    """Delta of the guarantee, the default one if none is given."""
+    """Delta of the guarantee; without one, `num_users` to the power of -1.1."""
     if self.delta is None:
       return planning.default_delta(self.num_users)
     return self.delta
@@ -116,6 +119,9 @@ class PictureConfig(config_lib.Config):
 
     Args:
       num_users: Number of its users.
+
+    Returns:
+      The participation, with the period that banded noise needs, if any.
 
     Raises:
       errors.FieldError: If the fields are not valid for it.
@@ -184,7 +190,15 @@ def _prepare_accounting(
   config: PictureConfig,
   plans: Sequence[planning.Plan],
 ) -> dict[str, _Plot]:
-  """Returns functions that draw the pictures of accounting, by file name."""
+  """Returns functions that draw the pictures of accounting, by file name.
+
+  Args:
+    config: Pictures to draw.
+    plans: Plans that differ in their noise multiplier, at least one.
+
+  Returns:
+    Functions of a path. Epsilon is computed before they are returned.
+  """
   claim = plans[0].participation
   rounds = config.rounds
   tighter = _tighter(claim)
@@ -228,6 +242,14 @@ def _populations(
 
   They are even on a logarithmic axis, from a hundredth to ten times the number,
   and have room for the users of a round that were asked for.
+
+  Args:
+    claim: Participation in the population of the configuration or the run.
+    users_per_round: (Expected) users of a round.
+    num_points: Approximate number of populations.
+
+  Returns:
+    Different numbers, ascending.
   """
   num_users = claim.num_users
   # Each round draws from one of this many blocks of users.
@@ -244,7 +266,15 @@ def _round_numbers(
   claim: participation_lib.Participation,
   rounds: int,
 ) -> list[int]:
-  """Returns numbers of rounds, evenly, and those where epsilon jumps."""
+  """Returns numbers of rounds, evenly, and those where epsilon jumps.
+
+  Args:
+    claim: The participation.
+    rounds: Largest number of rounds.
+
+  Returns:
+    Different numbers from 1 on, ascending.
+  """
   grid = np.linspace(0, rounds, _NUM_POINTS[_tighter(claim)] + 1)
   numbers = {math.ceil(number) for number in grid[1:]}
   separation = claim.min_separation
@@ -257,7 +287,14 @@ def _round_numbers(
 
 
 def _tighter(claim: participation_lib.Participation) -> str | None:
-  """Returns the accountant to compare RDP with, if there is one."""
+  """Returns the accountant to compare RDP with, if there is one.
+
+  Args:
+    claim: The participation.
+
+  Returns:
+    "gaussian" where it is valid, else "pld" where that is, else None.
+  """
   return next((name for name in _NAMES if name in claim.accountants), None)
 
 
@@ -266,7 +303,17 @@ def _compute(
   points: Sequence[_Point],
   progress: Any,
 ) -> pd.DataFrame:
-  """Computes epsilon at all points of an axis, by PLD only at a few."""
+  """Computes epsilon at all points of an axis, by PLD only at a few.
+
+  Args:
+    plans: Plans that differ in their noise multiplier.
+    points: Places on the axis, with participation and rounds there.
+    progress: Bar that counts the points of the user-level reading.
+
+  Returns:
+    Rows with `noise_multiplier`, `reading` ("user_level", "tighter" or
+    "virtual_client"), `x`, the place, and `epsilon`.
+  """
   rows: list[tuple[float, str, int, float]] = []
 
   def add(
@@ -311,7 +358,15 @@ def _choose_for_pld(
   points: Sequence[_Point],
   epsilons: Sequence[float],
 ) -> list[_Point]:
-  """Chooses a few points, evenly, whose epsilon is of interest."""
+  """Chooses a few points, evenly, whose epsilon is of interest.
+
+  Args:
+    points: The points.
+    epsilons: Epsilon of each by the quick accountant.
+
+  Returns:
+    At most eight points with an epsilon below 20.
+  """
   pairs = zip(points, epsilons, strict=True)
   low = [point for point, epsilon in pairs if epsilon < _PLD_EPSILON_LIMIT]
   count = min(_NUM_PLD_POINTS, len(low))
@@ -319,7 +374,12 @@ def _choose_for_pld(
 
 
 def _caption(plan: planning.Plan, setting: str) -> str:
-  """Describes a plan and the readings of epsilon below a picture."""
+  """Describes a plan and the readings of epsilon below a picture.
+
+  Args:
+    plan: The plan.
+    setting: What is the same at all points, in a few words.
+  """
   claim = plan.participation
   sensitivity = claim.sensitivity_in_clip_norms
   relation = claim.neighboring_relation_in_words
@@ -365,7 +425,14 @@ def _create_curves(
 
 
 def _prepare_measured(runs: pd.DataFrame) -> _Plot:
-  """Returns what draws runs with noise over their numbers of users."""
+  """Returns what draws runs with noise over their numbers of users.
+
+  Args:
+    runs: Runs as returned by `measured_runs.find`.
+
+  Raises:
+    errors.FieldError: As `measured_runs.create_curves` and `extrapolate`.
+  """
 
   def other_users(run: Any) -> dict[float, dict[str, Any]]:
     options: dict[float, dict[str, Any]] = {}
@@ -393,7 +460,15 @@ def _prepare_measured(runs: pd.DataFrame) -> _Plot:
 
 
 def _prepare_utility(config: PictureConfig, runs: pd.DataFrame) -> _Plot:
-  """Returns what draws the picture of recall over epsilon."""
+  """Returns what draws the picture of recall over epsilon.
+
+  Args:
+    config: Population, delta and cohort factors.
+    runs: Runs as returned by `measured_runs.find`.
+
+  Raises:
+    errors.FieldError: As `measured_runs.create_curves` and `extrapolate`.
+  """
   larger: dict[float, dict[str, Any]] = {}
   for factor in config.numbers("cohort_factors"):
     larger[factor] = {
@@ -411,7 +486,12 @@ def _prepare_utility(config: PictureConfig, runs: pd.DataFrame) -> _Plot:
 
 
 def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
-  """Describes runs and their epsilons below the picture of utility."""
+  """Describes runs and their epsilons below the picture of utility.
+
+  Args:
+    config: Population and delta of the extrapolation.
+    runs: The runs.
+  """
   delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
   return (
     f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"

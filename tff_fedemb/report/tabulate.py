@@ -54,6 +54,9 @@ class TabulateConfig(config_lib.Config):
 def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
   """Prints the table of runs, and draws them if a picture is asked for.
 
+  Recalls of different numbers of test images get a warning on standard error:
+  they cannot be compared.
+
   Args:
     config: Outputs.
     run_dirs: Directories of runs, or patterns of them.
@@ -122,7 +125,15 @@ def _name_change(
   settings: Mapping[str, Any],
   baseline: Mapping[str, Any],
 ) -> str:
-  """Returns the settings that differ from the baseline's, as text."""
+  """Returns the settings that differ from the baseline's, as text.
+
+  Args:
+    settings: Values by flag.
+    baseline: The baseline's.
+
+  Returns:
+    For example "rounds=20, seed=1"; "" if nothing differs.
+  """
   changes = []
   for name in sorted(settings.keys() | baseline.keys()):
     if settings.get(name) != baseline.get(name):
@@ -134,6 +145,8 @@ def _name_change(
 
 def draw_changes(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
   """Draws recall by changed settings.
+
+  Recall is the mean over the seeds of a setting.
 
   Args:
     path: PNG file to write.
@@ -246,7 +259,11 @@ def _counts(runs: pd.DataFrame) -> str:
 
 
 def _figures(*values: Any) -> str:
-  """Returns the cell of some figures of one quantity, "-" for none."""
+  """Returns the cell of some figures of one quantity, "-" for none.
+
+  Args:
+    *values: Numbers, or texts such as "inf"; None is left out.
+  """
   known = [float(x) for x in values if x is not None]
   return "; ".join(f"{x:.3g}" for x in known) or "-"
 
@@ -257,7 +274,15 @@ def _line(cells: Iterable[object]) -> str:
 
 
 def _spread(values: pd.Series) -> str:
-  """Returns the cell of one measurement of all seeds."""
+  """Returns the cell of one measurement of all seeds.
+
+  Args:
+    values: A value for each seed.
+
+  Returns:
+    Mean and standard deviation; the value itself for one seed, and "-" if a run
+    lacks it.
+  """
   if values.isna().any():
     return "-"
   if len(values) == 1:
@@ -290,6 +315,9 @@ def _create_row(same: pd.DataFrame, measured: pd.DataFrame) -> dict[str, Any]:
   Args:
     same: The runs.
     measured: What was measured of each, a column for each title.
+
+  Returns:
+    Cells by title, in the order of the columns.
   """
   run = same.iloc[0]
   settings = run.settings

@@ -19,6 +19,9 @@ def wrap(text: str, first: str = "") -> str:
     text: The paragraph.
     first: Indent or mark before the first line; the others are indented by its
       length.
+
+  Returns:
+    The lines, joined by line breaks; words are not broken at hyphens.
   """
   return textwrap.fill(
     text,
@@ -34,6 +37,9 @@ def figure(value: float) -> str:
 
   Args:
     value: The number, at least 0.
+
+  Returns:
+    For example "3.9012", "0.01234", and "inf" for infinity.
   """
   return f"{value:.4f}" if value >= 0.1 or not value else f"{value:.4g}"
 

@@ -40,6 +40,9 @@ def without_curves(
 
   Args:
     results: Results by split.
+
+  Returns:
+    JSON values by split.
   """
   values = {}
   for split, result in results.items():
@@ -49,7 +52,11 @@ def without_curves(
 
 
 def peak_memory_bytes() -> int:
-  """Returns the peak memory of this process and of its ended children."""
+  """Returns the peak memory of this process and of its ended children.
+
+  Returns:
+    Bytes of the largest single process, not of all together.
+  """
   own = resource.getrusage(resource.RUSAGE_SELF)
   children = resource.getrusage(resource.RUSAGE_CHILDREN)
   # Linux counts in KiB.
@@ -129,7 +136,15 @@ def _describe_data(
   task: task_lib.Task,
   metrics: pd.DataFrame,
 ) -> dict[str, Any]:
-  """Returns how the data were split, and which examples were left out."""
+  """Returns how the data were split, and which examples were left out.
+
+  Args:
+    task: Task of the run.
+    metrics: Metrics of each round.
+
+  Returns:
+    Part of `summary.json`. At most 100 bad examples are listed.
+  """
   skipped_examples = metrics[metrics_lib.NUM_SKIPPED_EXAMPLES].sum()
   return {
     "split": task.split_description,
@@ -148,6 +163,8 @@ def _describe_data(
 
 def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
   """Creates the panels of a run, as far as it has their files.
+
+  Each panel is a function that draws on axes of Matplotlib.
 
   Args:
     run: The run.
@@ -180,7 +197,14 @@ def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
 def _create_epsilon_panel(
   account: account_run.Recomputed,
 ) -> functools.partial[None]:
-  """Creates the panel of epsilon over the rounds of a run."""
+  """Creates the panel of epsilon over the rounds of a run.
+
+  It has up to twelve points, or six by Monte Carlo, by the accountant of the
+  report.
+
+  Args:
+    account: Account of the run.
+  """
   ledger = account.ledger
   privacy = account.report
   claim = ledger.participation
@@ -235,6 +259,10 @@ def draw(run: finished_run.FinishedRun) -> None:
 
   Args:
     run: The run; the pictures are in its directory.
+
+  Raises:
+    errors.FieldError: As `FinishedRun.account`.
+    errors.DataError: As `FinishedRun.account`, or if metrics are damaged.
   """
   directory = run.path / "plots"
   directory.mkdir(exist_ok=True)
@@ -262,6 +290,9 @@ def tell(run: finished_run.FinishedRun) -> str:
 
   Args:
     run: The run.
+
+  Returns:
+    Lines of at most 80 columns: results, cost, warnings, and the directory.
   """
   privacy = run.account.report
   warnings = list(run.trained["warnings"]) + list(privacy.warnings)

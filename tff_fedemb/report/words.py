@@ -26,6 +26,9 @@ def format_epsilon(epsilon: float) -> str:
 
   Args:
     epsilon: The epsilon; infinity is the sign for it.
+
+  Returns:
+    For example "3.902", "1,760,000" or "1.000e-05"; "∞" for infinity.
   """
   if epsilon == math.inf:
     return "∞"
@@ -40,6 +43,10 @@ def count(number: float, one: str) -> str:
   Args:
     number: The number, shown in six digits.
     one: The word for one of them.
+
+  Returns:
+    The number with thousands separated, and the word, with an s unless the
+    number is 1.
   """
   noun = one if number == 1 else f"{one}s"
   return f"{number:,.6g} {noun}"
@@ -49,7 +56,7 @@ def guess_share(epsilon: float, delta: float) -> float:
   """Bounds how often a guess between two neighbouring training sets is right.
 
   Privacy:
-    Of an (epsilon, delta)-differentially private release, where both training
+    For an (epsilon, delta)-differentially private release, if both training
     sets are equally likely: (e^epsilon + delta) / (e^epsilon + 1).
 
   Args:
