@@ -17,6 +17,21 @@ Privacy", CVPR 2023.
 
 A name is imported when it is first used: neither `import tff_fedemb` nor making
 a `RunSpec` loads TensorFlow.
+
+The parts of a run, each a frozen dataclass:
+
+* users and data: `ArrayTask`, `from_client_data`, and `create_task` by name;
+* algorithm: `FedEmb` (the default), `FedAvg`, `Contrastive` and `Centralized`,
+  with a `Backbone`, a head such as `CosineHead`, and `LocalTraining`;
+* participation, who takes part in a round: `Poisson`, `FixedSize`,
+  `CyclicPoisson`, `BallsInBins`, `RandomAllocation` and `MinSeparation`;
+* mechanism, how updates are clipped and noised: `Gaussian`, `AdaptiveGaussian`,
+  `SecureGaussian`, `Tree`, `AdaptiveTree`, `Banded`, `Blt` and `ClipOnly`.
+
+`suggest` chooses settings by counting users, `plan` tells cost and time before
+training, `epsilon` accounts without a task, `train` returns a `Result`, and
+`export` converts its model for phones. An error that you can mend is a
+`FieldError` or a `DataError`.
 """
 
 from etils import epy

@@ -8,4 +8,7 @@ Read `train` first, and `run`, one run from its checks to the files it leaves.
 `plan` tells time, memory and cost before there is one. `tuning` trains many and
 releases the best, `audit` trains with canaries, and `result` reads what a run
 left. `models` has the model at its start and at its end.
+
+`audit_settings` has the settings of audits, `handing_over` decides which model
+a run hands over, and `search_space` draws hyperparameters.
 """

@@ -43,14 +43,19 @@ _ASSUMES = (
   "the bounds of one round hold together, at the confidence stated; those of"
   " several rounds hold each by itself",
 )
-# At which true positive rates are told.
+# False positive rates at which true positive rates are reported.
 _FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
 # Bounds, and rates at which canaries are found, in the models up to a round.
 _Findings = dict[str, Any]
 
 
 class _Audit:
-  """A training, whose first slots are users and whose others are canaries."""
+  """A training, whose first slots are users and whose others are canaries.
+
+  A canary that is drawn and included sends a random direction of its own in
+  place of an update, so long that clipping makes it as large as any update can
+  be. Its score says how much of the direction is in the models.
+  """
 
   def __init__(
     self,
@@ -58,6 +63,18 @@ class _Audit:
     spec: spec_lib.RunSpec,
     task: task_lib.Task,
   ):
+    """Tosses the coins, draws the directions, and resolves the spec.
+
+    The accounted population is that of users and canaries together.
+
+    Args:
+      config: Settings of the audit.
+      spec: The training, with one user in each client.
+      task: The task, without canaries.
+
+    Raises:
+      errors.FieldError: If the spec does not fit the data and the canaries.
+    """
     num_users = len(task.train_users)
     self._slots = num_users + np.arange(config.num_canaries)
     rng = np.random.default_rng(secrets.randbits(128))
@@ -71,7 +88,15 @@ class _Audit:
     self._drawn: list[np.ndarray] = []
 
   def _add_canaries(self, task: task_lib.Task) -> task_lib.Task:
-    """The task with a slot for each canary."""
+    """The task with a slot for each canary.
+
+    Args:
+      task: The task of the users alone.
+
+    Returns:
+      The task whose users are followed by the canaries. A canary's data are one
+      blank image, whose label tells its number.
+    """
     users = task.train_users
 
     def client_id(slot: int) -> str:
@@ -139,7 +164,16 @@ class _Audit:
   def _score(
     self, updates: canary_updates.UpdateScores
   ) -> dict[str, np.ndarray]:
-    """Scores of canary updates by statistic, of the models so far."""
+    """Scores of canary updates by statistic, of the models so far.
+
+    Args:
+      updates: Projections of the models on the canaries' directions.
+
+    Returns:
+      Scores `[canaries]` by name: `final_cosine` and `largest_cosine` always,
+      `known_schedule` if users are not sampled, and `likelihood_ratio` for
+      independent noise on sampled users with server SGD.
+    """
     found = {
       "final_cosine": updates.final_cosine(),
       "largest_cosine": updates.largest_cosine(),
@@ -174,7 +208,20 @@ class _Audit:
     updates: canary_updates.UpdateScores,
     ledger: ledger_lib.Ledger,
   ) -> _Findings:
-    """Findings in the models so far."""
+    """Findings in the models so far.
+
+    Each score and each method give a lower bound. The largest is reported, at a
+    level that is divided by their number (Bonferroni), so that choosing it does
+    not overstate epsilon.
+
+    Args:
+      updates: Projections of the models on the canaries' directions.
+      ledger: Ledger of the rounds so far.
+
+    Returns:
+      `epsilon_lower`, the largest bound; `bounds`, all of them; and
+      `true_positive_rates` of its statistic.
+    """
     # The claim of the rounds so far allows these rates.
     curve = trade_off.Curve.of(ledger)
     # A sampled claim is not that of a Gaussian mechanism as a whole.
@@ -210,7 +257,15 @@ class _Audit:
 
 
 def _check_fits(spec: spec_lib.RunSpec) -> None:
-  """Refuses settings that an audit cannot have."""
+  """Refuses settings that an audit cannot have.
+
+  Args:
+    spec: The training.
+
+  Raises:
+    errors.FieldError: If there is a deployment or a privacy budget, or a client
+      has several users.
+  """
   deployment = spec.deployment.deployment
   users_per_client = spec.participation.users_per_client
   if deployment is not None:
@@ -241,6 +296,9 @@ def audit(
   task: task_lib.Task | None = None,
 ) -> dict[str, Any]:
   """Trains with canaries, attacks what is released, and writes what came out.
+
+  Canaries and coins are drawn anew each time, so two audits of one spec differ.
+  No model is kept.
 
   Args:
     config: Settings of the audit; audit.json and audit.png go to its
@@ -289,7 +347,16 @@ def _summarize(
   points: dict[int, _Findings],
   significance: float,
 ) -> dict[str, Any]:
-  """The contents of audit.json."""
+  """The contents of audit.json.
+
+  Args:
+    ledger: Ledger of all rounds.
+    points: Findings by the number of the round, the last one among them.
+    significance: Maximum probability that the bounds of one round are wrong.
+
+  Returns:
+    JSON values by name, but for infinity.
+  """
   report = ledger.report()
   found = points[ledger.rounds]
   claim = {
@@ -328,6 +395,10 @@ def to_text(result: dict[str, Any], config: audit_settings.AuditConfig) -> str:
   Args:
     result: As `audit` returns it.
     config: Settings of the audit.
+
+  Returns:
+    Lines: the claim, the largest lower bound, what the claim allows attacks to
+    find, and where the files are.
   """
   lines = [
     f"epsilon claimed: {result['epsilon_claimed']:.4f} at delta ="

@@ -37,6 +37,9 @@ class AuditConfig(config_lib.Config):
   def require(self, *names: str) -> None:
     """Refuses a configuration in which one of these fields is not given.
 
+    Args:
+      *names: Names of fields, in the order in which they are checked.
+
     Raises:
       errors.FieldError: Names the first one that is missing.
     """
@@ -46,7 +49,15 @@ class AuditConfig(config_lib.Config):
 
 
 def _load(name: str, path: str) -> np.ndarray:
-  """Reads the array of a field's file."""
+  """Reads the array of a field's file.
+
+  Args:
+    name: Name of the field, for the error.
+    path: A .npy file; pickled objects are refused.
+
+  Raises:
+    errors.FieldError: If the file cannot be read as an array.
+  """
   try:
     with open(path, "rb") as file:
       return np.load(file, allow_pickle=False)
@@ -59,6 +70,9 @@ def bound_files(
   config: AuditConfig, delta: float
 ) -> tuple[dict[str, Any], str]:
   """Bounds epsilon by scores in files.
+
+  The scores may come from any attack. A higher score has to mean that a canary
+  is more likely to have been included.
 
   Args:
     config: Files, method and significance.

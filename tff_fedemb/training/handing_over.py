@@ -14,6 +14,15 @@ from tff_fedemb.training import models
 def keeps_best(experiment: experiment_lib.Experiment) -> bool:
   """Whether a run hands over the best of its evaluated models, not the last.
 
+  By default it does if the choice is free: validation images are not those for
+  test, and are of users who do not train, unless the run adds no noise anyway.
+
+  Args:
+    experiment: The run, its task at hand.
+
+  Returns:
+    False also if an average over rounds is handed over.
+
   Raises:
     errors.FieldError: If that was asked for and would be chosen by images of
       users who are protected.
@@ -41,6 +50,9 @@ def hand_over(
 ) -> dict[str, Any]:
   """Gives an evaluator the model that a run hands over.
 
+  If the best model is another than the last, the last is evaluated first. The
+  evaluator's backbone has the weights to hand over afterwards.
+
   Args:
     evaluator: The evaluator.
     last: The model after the last round, which the loop may no longer have.
@@ -50,6 +62,10 @@ def hand_over(
     JSON values by name: its round, the number of rounds, by what it was chosen,
     the share of the start in its weights, and the recalls of the last model, by
     split, if that is another.
+
+  Raises:
+    errors.DivergedError: If the last model is not the best, and its embeddings
+      of validation images are not finite.
   """
   config = loop.config
   evaluator.set_weights(last)

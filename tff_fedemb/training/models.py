@@ -63,6 +63,9 @@ def load_start(
 ) -> Start | None:
   """Loads what a run starts from, before anything of it is written.
 
+  The digest of the weights is compared with the record of a run that has begun,
+  so that a changed file is noticed.
+
   Args:
     create_backbone: Makes a backbone.
     path: A SavedModel or Keras weights; `None` for random ones.
@@ -110,7 +113,15 @@ def load_start(
 
 
 def start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
-  """Returns a function that puts a backbone's weights into a model's."""
+  """Returns a function that puts a backbone's weights into a model's.
+
+  Args:
+    backbone: The backbone; its weights are read when the function is called.
+
+  Returns:
+    A function from a process's `ModelWeights` to new ones. Trainable weights
+    after those of the backbone, a global head's, stay.
+  """
 
   def start_from_backbone(
     model_weights: tff.learning.models.ModelWeights,
@@ -129,6 +140,9 @@ def load_images(
   task: task_lib.Task, config: spec_lib.Evaluation
 ) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
   """Loads the held-out images of a task.
+
+  A split that is larger than asked for is sampled at random, always in the same
+  way.
 
   Args:
     task: The task.
@@ -179,13 +193,24 @@ class Embedded:
   def evaluate(
     self, rates: Sequence[float] = verification.DEFAULT_FALSE_ACCEPT_RATES
   ) -> verification.VerificationResult:
-    """Their evaluation, at some of the false accept rates compared at."""
+    """Their evaluation, at some of the false accept rates compared at.
+
+    Args:
+      rates: False accept rates in (0, 1), among those that pairs were compared
+        at.
+
+    Returns:
+      Recalls and thresholds at the rates; the number of images found, if they
+      are a sample.
+    """
     return self.compared.evaluate(rates, num_found=self.images.num_found)
 
 
 @dataclasses.dataclass
 class Evaluator:
   """Evaluates model weights with one backbone.
+
+  The weights of `backbone` are changed by each evaluation.
 
   Attributes:
     backbone: The backbone.
@@ -203,7 +228,12 @@ class Evaluator:
     self._embed = embedding.create_embedder(self.backbone)
 
   def set_weights(self, model_weights: Any) -> None:
-    """Takes the backbone's part of a process's model weights."""
+    """Takes the backbone's part of a process's model weights.
+
+    Args:
+      model_weights: `ModelWeights` of a process, or of a backbone alone; the
+        backbone's trainable weights come first.
+    """
     num_backbone = len(self.backbone.trainable_variables)
     learning_process.assign_weights(
       self.backbone,
@@ -218,7 +248,17 @@ class Evaluator:
     with_metrics: bool = False,
     decides: bool = True,
   ) -> Embedded:
-    """Compares all pairs; the model has diverged if a split decides so."""
+    """Compares all pairs; the model has diverged if a split decides so.
+
+    Args:
+      images: Images to embed, with labels.
+      with_metrics: Whether to measure other metrics too.
+      decides: Whether embeddings that are not finite end the run. If not, they
+        are replaced by zeros, with a warning.
+
+    Raises:
+      errors.DivergedError: If embeddings are not finite.
+    """
     embeddings = self._embed(images.images)
     is_finite = np.all(np.isfinite(embeddings), axis=1, keepdims=True)
     if not decides and not np.all(is_finite):
@@ -243,6 +283,9 @@ class Evaluator:
   def embed_all(self) -> dict[str, Embedded]:
     """Embeds the images of every split.
 
+    Returns:
+      Images, embeddings and compared pairs by split.
+
     Raises:
       errors.DivergedError: If embeddings of validation images are not finite.
         Those for test may be of users who train: a tuning must not rank a model
@@ -257,11 +300,24 @@ class Evaluator:
     return found
 
   def evaluate_all(self) -> dict[str, verification.VerificationResult]:
-    """Results of every split."""
+    """Results of every split.
+
+    Returns:
+      Results at the default false accept rates, by split.
+
+    Raises:
+      errors.DivergedError: As `embed_all`.
+    """
     return {split: some.evaluate() for split, some in self.embed_all().items()}
 
   def validate(self, model_weights: Any) -> dict[str, float]:
     """Recalls on a fixed sample of validation images, by metrics.csv's names.
+
+    Args:
+      model_weights: As in `set_weights`.
+
+    Returns:
+      Recall in [0, 1] by name, such as "validation/recall_at_far_0.001".
 
     Raises:
       errors.DivergedError: If an embedding is not finite.
@@ -331,7 +387,15 @@ def create_card(
 def _describe_verification(
   task: task_lib.Task, embedded: Mapping[str, Embedded]
 ) -> dict[str, Any]:
-  """Thresholds and recalls on images of users who do not train."""
+  """Thresholds and recalls on images of users who do not train.
+
+  Args:
+    task: The task, of which one split has no image of a user who trains.
+    embedded: Embedded images by split.
+
+  Returns:
+    JSON values by name, as `model_card.describe_verification` returns them.
+  """
   split = "validation" if task.selection_users else "test"
   images = embedded[split]
   return model_card.describe_verification(
@@ -347,6 +411,10 @@ def _describe_verification(
 
 def check_export(path: str | None, run_dir: str) -> None:
   """Refuses, before a run begins, a place where its backbone cannot be put.
+
+  Args:
+    path: Path of the backbone; None for none.
+    run_dir: Directory of the run, which may not be the same.
 
   Raises:
     errors.FieldError: If there is something, or the place cannot be written.
@@ -373,6 +441,9 @@ def export(run_dir: str, path: str) -> None:
   Args:
     run_dir: Directory of the run.
     path: Place of the copy; a .h5 file gets the weights in half precision.
+
+  Raises:
+    OSError: If it cannot be written.
   """
   if os.path.exists(path):
     progress.say(f"There is something at {path} already; left as it is.")

@@ -57,6 +57,8 @@ _NO_PRIVACY = 100.0
 class Plan:
   """Cost of a run, told before it trains.
 
+  Printing it shows `lines`.
+
   Attributes:
     ledger: The account of its rounds: that which the run will have, if the
       model was at hand. Without one (`measure` is false, and the task knows its
@@ -72,7 +74,11 @@ class Plan:
 
   @functools.cached_property
   def epsilon(self) -> float:
-    """Epsilon of the rounds for one user, at `delta`."""
+    """Epsilon of the rounds for one user, at `delta`.
+
+    By the tightest accountant that is valid; infinity without noise. It is
+    computed on first use, which takes seconds by PLD.
+    """
     return self.ledger.tightest_epsilon()
 
   @property
@@ -203,7 +209,14 @@ def tell_run(
 
 
 def _tell_data(task: task_lib.Task) -> Iterator[str]:
-  """Tells users, classes and images of a task."""
+  """Tells users, classes and images of a task.
+
+  Args:
+    task: The task; its images are counted, and not decoded.
+
+  Yields:
+    Lines.
+  """
   yield from task.describe()
   splits = ("train", *task_lib.EVALUATION_SPLITS)
   train, validation, test = map(task.count_images, splits)
@@ -226,6 +239,10 @@ def _epsilon(
     cost: The run.
     noise_multiplier: Noise multiplier in place of its own.
     growth: Users of the larger population and cohort / of the run.
+
+  Returns:
+    The smallest epsilon of the valid accountants. In a larger population, its
+    delta is at most the default one for so many users.
   """
   own = cost.predict_ledger()
   participation, delta, round_sum = own.participation, own.delta, own.round_sum
@@ -262,7 +279,15 @@ def _epsilon(
 
 
 def _tell_privacy(cost: run_cost.RunCost) -> Iterator[str]:
-  """Tells epsilon at the run's noise and at others, and what it rests on."""
+  """Tells epsilon at the run's noise and at others, and what it rests on.
+
+  Args:
+    cost: The run; without a task, the size of the model is not known.
+
+  Yields:
+    Lines: a table of noise multipliers, and the number of users that a
+    single-digit epsilon needs.
+  """
   own = cost.mechanism.config.noise_multiplier
   participation = cost.participation
   clients = participation.clients_per_round
@@ -297,6 +322,9 @@ def _find_growth(cost: run_cost.RunCost) -> tuple[float, float]:
   Users, cohort and noise multiplier grow alike: the share of users who take
   part in a round and the noise on the mean update stay what they are.
 
+  Args:
+    experiment: The run, with noise.
+
   Returns:
     Epsilon of the larger population, and its number of users as a multiple of
     this one's; of this one if that is enough.
@@ -323,7 +351,14 @@ def _find_growth(cost: run_cost.RunCost) -> tuple[float, float]:
 
 
 def _tell_users_needed(cost: run_cost.RunCost) -> Iterator[str]:
-  """Tells how many users a single-digit epsilon needs at the same noise."""
+  """Tells how many users a single-digit epsilon needs at the same noise.
+
+  Args:
+    cost: The run.
+
+  Yields:
+    One line.
+  """
   own = cost.mechanism.config.noise_multiplier
   participation = cost.participation
   if not own:
@@ -343,12 +378,27 @@ def _tell_users_needed(cost: run_cost.RunCost) -> Iterator[str]:
 
 
 def _round(number: float) -> str:
-  """A number to two digits."""
+  """A number to two digits.
+
+  Args:
+    number: The number, at least 1.
+
+  Returns:
+    For example "84,000" for 83,671.
+  """
   return f"{int(float(f'{number:.1e}')):,}"
 
 
 def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
-  """The task with one made-up image, which every user has so many times."""
+  """The task with one made-up image, which every user has so many times.
+
+  Labels differ as in the task: a user has one class, or several. So a round
+  takes as long as one on such data, without reading files.
+
+  Args:
+    task: The task.
+    images_per_user: Number of images of each user, at least 1.
+  """
   noise = np.random.default_rng(0).integers(0, 256, task.image_shape)
   image = noise.astype(pipelines.dtype_of(task.image_shape))
   if task.decode_images is not None:
@@ -376,7 +426,18 @@ def _measure_round(
   experiment: experiment_lib.Experiment,
   process: tff.learning.templates.LearningProcess,
 ) -> tuple[float, int]:
-  """Seconds of a round, and the number of clients that were measured."""
+  """Seconds of a round, and the number of clients that were measured.
+
+  Two clients for each core are timed after a warm-up, less a round without
+  clients. The time of all clients is extrapolated from these.
+
+  Args:
+    experiment: The run.
+    process: Its process, on made-up images.
+
+  Returns:
+    Seconds, and a number of clients.
+  """
   users, claim = experiment.task.train_users, experiment.participation
   num_clients, cores = claim.clients_per_round, base.count_cores()
   # It does not matter who they are: their images are made up.
@@ -399,7 +460,14 @@ def _measure_round(
 
 
 def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
-  """Measures a round on images made up, and tells its time and memory."""
+  """Measures a round on images made up, and tells its time and memory.
+
+  Args:
+    experiment: The run, its task at hand.
+
+  Yields:
+    Lines on time and memory, and on the days that a deployment takes.
+  """
   task, participation = experiment.task, experiment.participation
   images = task.count_images("train")
   images_per_user = max(round(images / len(task.train_users)), 1)

@@ -26,6 +26,8 @@ with epy.lazy_imports():
 class Result(finished_run.FinishedRun):
   """A finished run, as training returns it.
 
+  Files are read when a property needs them, and only once.
+
   Attributes:
     spec: Spec of the run.
     run_dir: Its directory.
@@ -65,6 +67,12 @@ class Result(finished_run.FinishedRun):
 
     It takes float images `[batch, height, width, channels]` in [0, 255] and
     returns embeddings `[batch, dim]`, which are not normalised.
+
+    It is built on first use, with the released weights.
+
+    Raises:
+      errors.FieldError: If the weights do not fit, as after a change of the
+        code.
     """
     path = pathlib.Path(self.run_dir) / run_directory.SAVED_MODEL
     card = model_card.read(path / model_card.PATH)

@@ -68,6 +68,8 @@ def open_directory(
 class Run:
   """A run from its checks to its report.
 
+  Create it, then call `train` and `report`, and close its directory.
+
   Attributes:
     directory: Its directory, which is open.
   """
@@ -82,6 +84,10 @@ class Run:
     is_trial: bool,
   ):
     """Checks everything, and builds what the first round needs.
+
+    Settings are checked before images are loaded, and nothing is written before
+    the directory is opened. Then the untrained backbone is evaluated, and a
+    privacy budget is charged.
 
     Args:
       experiment: The run, its task at hand.
@@ -124,7 +130,18 @@ class Run:
     by_split: Mapping[str, embedding.LabelledImages],
     sample: embedding.LabelledImages,
   ) -> None:
-    """Builds what the first round needs, and charges the budget."""
+    """Builds what the first round needs, and charges the budget.
+
+    Args:
+      runtime: Runtime of the rounds.
+      by_split: Held-out images by split.
+      sample: Held-out images for evaluations during training.
+
+    Raises:
+      errors.FieldError: If a file of the run contradicts its chain, its key is
+        lost, or its budget would be overspent.
+      errors.DivergedError: If the embeddings at the start are not finite.
+    """
     experiment, watch = self._experiment, self._watch
     run_dir = self.directory.path
     chain = account.open_chain(run_dir)
@@ -146,7 +163,19 @@ class Run:
     self._charge(chain.ledger_to_the_end(rounds_done), tells=True)
 
   def _check(self, run_dir: str) -> base.Runtime:
-    """Checks what needs no images, and creates the runtime."""
+    """Checks what needs no images, and creates the runtime.
+
+    Args:
+      run_dir: Path of the run's directory.
+
+    Returns:
+      The runtime, which knows the paths that clients read.
+
+    Raises:
+      errors.FieldError: If the best model may not be kept, the extrapolation is
+        not valid, too little of the budget is left, or the runtime cannot be
+        created.
+    """
     experiment, spec = self._experiment, self._experiment.spec
     self._keeps_best = handing_over.keeps_best(experiment)
     spec.extrapolation.extrapolate(experiment.plan_ledger())
@@ -162,7 +191,17 @@ class Run:
     return runtime
 
   def _read_key(self, *, is_new: bool) -> int | None:
-    """Reads or draws the key of the cohorts; None if devices decide them."""
+    """Reads or draws the key of the cohorts; None if devices decide them.
+
+    Args:
+      is_new: Whether no round of the run has begun.
+
+    Returns:
+      The spec's `sampling_seed`, or else a secret key of 128 bits.
+
+    Raises:
+      errors.FieldError: If rounds have begun and their key is lost.
+    """
     spec = self._experiment.spec
     if spec.sampling_seed is not None or spec.deployment.deployment is not None:
       return spec.sampling_seed
@@ -177,7 +216,18 @@ class Run:
     trace: participation_trace.TraceWriter,
     key: int | None,
   ) -> loop_lib.TrainingLoop:
-    """Creates the loop of the rounds, and begins or goes on with the chain."""
+    """Creates the loop of the rounds, and begins or goes on with the chain.
+
+    Args:
+      process: The learning process.
+      runtime: Runtime of the rounds.
+      chain: Chain of the run.
+      trace: Record of who takes part.
+      key: Key of the draw of users; None if devices decide.
+
+    Raises:
+      errors.FieldError: If the run began with other values than now.
+    """
     experiment, path = self._experiment, self.directory.path
     spec, users = experiment.spec, experiment.task.train_users
     draw: Callable[[int], list[np.ndarray]] = functools.partial(
@@ -216,7 +266,15 @@ class Run:
     by_split: Mapping[str, embedding.LabelledImages],
     sample: embedding.LabelledImages,
   ) -> None:
-    """Evaluates a backbone without training, and the one to start from."""
+    """Evaluates a backbone without training, and the one to start from.
+
+    Args:
+      by_split: Held-out images by split.
+      sample: Held-out images for evaluations during training.
+
+    Raises:
+      errors.DivergedError: If embeddings of validation images are not finite.
+    """
     experiment, start = self._experiment, self._start
     tf.keras.utils.set_random_seed(experiment.spec.seed)
     self._evaluator = models.Evaluator(
@@ -243,6 +301,11 @@ class Run:
   ) -> None:
     """Charges a ledger to the budget that the run shares, if any.
 
+    Args:
+      ledger: All rounds, future ones included, each as often as it runs.
+      is_finished: Whether no round will follow.
+      tells: Whether to print what is spent.
+
     Raises:
       errors.FieldError: If that would overspend.
     """
@@ -267,9 +330,17 @@ class Run:
   def train(self) -> None:
     """Runs the rounds that are left.
 
+    An interrupted program saves its finished rounds; the next one goes on after
+    them.
+
     Raises:
       errors.DataError: If a client's examples cannot be read.
       errors.DivergedError: If the model diverged.
+      errors.FieldError: If a checkpoint is missing or not of the chain, or a
+        round that runs again comes to another model.
+      errors.StorageError: If files cannot be written.
+      client_error.ClientError: If a client fails for another reason, and is not
+        skipped.
     """
     loop = self._loop
     with loop.runtime:
@@ -293,7 +364,13 @@ class Run:
     self._watch.end("rounds")
 
   def _offer_start(self) -> None:
-    """Keeps the model of the start, in a run that has not begun."""
+    """Keeps the model of the start, in a run that has not begun.
+
+    It counts as round 0 among the models that the best is chosen from.
+
+    Raises:
+      errors.DivergedError: If its embeddings are not finite.
+    """
     kept = self._loop.kept
     if kept is None or run_directory.checkpointed_rounds(self.directory.path):
       return
@@ -303,6 +380,9 @@ class Run:
 
   def report(self) -> None:
     """Evaluates and exports the model, and writes and tells what came out.
+
+    The summary is written last, so a directory that has one is complete. The
+    next program repeats a report that was interrupted.
 
     Raises:
       errors.DataError: If the trace shows another participation than is
@@ -339,6 +419,9 @@ class Run:
   def _account(self) -> tuple[report_lib.PrivacyReport, dict[str, Any] | None]:
     """Cost of the rounds, and the record of a deployment, if there was one.
 
+    Returns:
+      Report on the rounds that ran, and JSON values of the deployment or None.
+
     Raises:
       errors.DataError: If the trace shows another participation than is
         accounted for.
@@ -361,7 +444,15 @@ class Run:
     trained: Mapping[str, verification.VerificationResult],
     privacy: report_lib.PrivacyReport,
   ) -> dict[str, Any]:
-    """Writes the curves, and returns the summary so far."""
+    """Writes the curves, and returns the summary so far.
+
+    Args:
+      trained: Result of the model that is handed over, by split.
+      privacy: Cost of the rounds.
+
+    Returns:
+      JSON values by name.
+    """
     untrained, spec = self._untrained, self._experiment.spec
     chain = self._loop.chain
     self.directory.write_json(
@@ -387,7 +478,13 @@ class Run:
   def _finish(
     self, summary: dict[str, Any], privacy: report_lib.PrivacyReport
   ) -> None:
-    """Draws and tells the summary, and writes it when nothing is left to do."""
+    """Draws and tells the summary, and writes it when nothing is left to do.
+
+    Args:
+      summary: JSON values by name; gets the digest of the chain's last line,
+        and seconds.
+      privacy: Cost of the rounds.
+    """
     path, chain, watch = self.directory.path, self._loop.chain, self._watch
     cost = account.Recomputed(chain, chain.ledger, privacy, ())
     finished = finished_run.FinishedRun.at_hand(

@@ -63,6 +63,9 @@ def apply(
     values: Values by field name; a field may be of a class that is itself among
       the values.
 
+  Returns:
+    The new spec, checked as when it is made.
+
   Raises:
     errors.FieldError: If the spec has no such field, or a value is out of its
       range.
@@ -117,7 +120,19 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
 
 
 def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
-  """Refuses a search that would give trials costs of their own."""
+  """Refuses a search that would give trials costs of their own.
+
+  Correlated noise that is made for the server's momentum has another matrix,
+  and so another sensitivity, for each momentum.
+
+  Args:
+    name: Flag of the searched field.
+    path: Names that lead to the field in the spec.
+    spec: Spec of the trials, but for what is drawn.
+
+  Raises:
+    errors.FieldError: If the field decides the matrix.
+  """
   decides = path[-1] == "momentum" or path == ("server_optimizer",)
   of_server = path[0] == "server_optimizer" and decides
   is_made_for_it = (
@@ -148,6 +163,10 @@ def _find_fields(
     spec: Spec of the trials, but for what is drawn.
     classes: Names of classes that replace that of a part, by the flag of the
       part; other flags and values may be among them.
+
+  Returns:
+    By flag, the path of names to the field and its specification. Fields of a
+    class that may be drawn are among them.
   """
   found: dict[str, tuple[tuple[str, ...], config_lib.FieldSpec]] = {}
   replaced: list[tuple[str, ...]] = []
@@ -173,7 +192,20 @@ def _error(requirement: str, found: object) -> errors.FieldError:
 def _check_choice(
   field: config_lib.FieldSpec, name: str, choice: Any
 ) -> tuple[str, tuple[Any, ...]]:
-  """The kind of a field's distribution, and its values or bounds."""
+  """The kind of a field's distribution, and its values or bounds.
+
+  Args:
+    field: Specification of the field.
+    name: Its flag.
+    choice: JSON value for it, such as `{"uniform": [0.8, 0.95]}`.
+
+  Returns:
+    The kind, and the values or the two bounds.
+
+  Raises:
+    errors.FieldError: If it has another format, or values that the field does
+      not take; bounds are for fields of type float alone.
+  """
   if not isinstance(choice, dict) or len(choice) != 1:
     raise _error(f"have one of {', '.join(KINDS)} for {name}", repr(choice))
   [(kind, values)] = choice.items()
@@ -202,7 +234,17 @@ def _check_choice(
 def _check_value(
   field: config_lib.FieldSpec, name: str, kind: str, value: Any
 ) -> Any:
-  """A bound as a number, or a value as the field takes it."""
+  """A bound as a number, or a value as the field takes it.
+
+  Args:
+    field: Specification of the field.
+    name: Its flag.
+    kind: One of `KINDS`.
+    value: JSON value.
+
+  Raises:
+    errors.FieldError: If it is no number, or no value of the field.
+  """
   if kind != "values":
     return checks.check_number(name, value)
   if field.registry is None:

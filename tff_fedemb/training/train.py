@@ -118,7 +118,16 @@ def train(
 
 @contextlib.contextmanager
 def _saying_what_is_safe(run_dir: str) -> Iterator[None]:
-  """Ends a run whose files cannot be written with what is left of it."""
+  """Ends a run whose files cannot be written with what is left of it.
+
+  Args:
+    run_dir: Directory of the run.
+
+  Raises:
+    errors.StorageError: If the disk is full, or in place of such an error;
+      names the last round that is saved.
+    OSError: If an error of the system has another cause.
+  """
   try:
     yield
   except (OSError, errors.StorageError) as error:

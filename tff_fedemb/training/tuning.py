@@ -108,7 +108,14 @@ class _Trial:
   summary: Mapping[str, Any]
 
   def recall(self, split: str) -> float:
-    """Recall on the images of a split; -infinity if the model diverged."""
+    """Recall on the images of a split; -infinity if the model diverged.
+
+    Args:
+      split: "validation" or "test".
+
+    Returns:
+      Recall at a false accept rate of 0.001, in [0, 1].
+    """
     if not self.summary:
       return -math.inf
     return self.summary["evaluation"][split]["recall_at_far"][_RATE]
@@ -123,7 +130,19 @@ class _Trial:
 
 
 class TuningRun:
-  """Runs the trials in one directory."""
+  """Runs the trials in one directory.
+
+  Trials run one after the other, each in a directory below `trials/`, which
+  only its owner may open. The report has the best one alone.
+
+  Privacy:
+    Unit, neighbouring relation and sensitivity are those of a trial. Epsilon is
+    that of choosing the best of a random number of trials, by RDP.
+
+  References:
+    Papernot and Steinke, "Hyperparameter Tuning with Renyi Differential
+    Privacy", ICLR 2022.
+  """
 
   def __init__(
     self,
@@ -176,7 +195,15 @@ class TuningRun:
       raise
 
   def _check_budgets(self, of_trials: str | None) -> None:
-    """Refuses a budget of the trials, and one that covers no choice."""
+    """Refuses a budget of the trials, and one that covers no choice.
+
+    Args:
+      of_trials: Budget that the trials' spec names; None for none.
+
+    Raises:
+      errors.FieldError: If the trials have a budget, or the tuning has one and
+        would choose by images of users who train.
+    """
     if of_trials is not None:
       raise errors.FieldError(
         "privacy_budget",
@@ -194,7 +221,11 @@ class TuningRun:
       )
 
   def _describe(self) -> dict[str, Any]:
-    """The settings by which a directory knows its tuning."""
+    """The settings by which a directory knows its tuning.
+
+    Returns:
+      JSON values by name, which a tuning that goes on must have again.
+    """
     space = {}
     for name, (kind, values) in self._space.items():
       space[name] = {kind: list(values)}
@@ -206,7 +237,15 @@ class TuningRun:
     }
 
   def _draw(self, generator: np.random.Generator | None) -> None:
-    """Draws the number of trials and their seed, or reads what was drawn."""
+    """Draws the number of trials and their seed, or reads what was drawn.
+
+    Args:
+      generator: Draws the number of trials; None for a new one, whose seed the
+        operating system draws.
+
+    Raises:
+      errors.FieldError: If the file of what was drawn is damaged.
+    """
     drawn = self._directory.read_json(_NUM_TRIALS)
     if drawn is None:
       if generator is None:
@@ -252,6 +291,8 @@ class TuningRun:
     Raises:
       errors.DataError: If a trial fails other than by diverging or by refusing
         its hyperparameters, or costs something else than those before it.
+      errors.FieldError: If a trial's directory is damaged or in use.
+      errors.StorageError: If files cannot be written.
     """
     with contextlib.closing(self._directory):
       best = self._find_best()
@@ -269,7 +310,11 @@ class TuningRun:
     return report
 
   def _find_best(self) -> _Trial | None:
-    """Runs the trials that are left; `None` if none of them has trained."""
+    """Runs the trials that are left; `None` if none of them has trained.
+
+    Raises:
+      errors.DataError: If a trial costs something else than those before it.
+    """
     best, best_recall = None, -math.inf
     for index in tqdm.trange(self._num_trials, unit=" trials", disable=None):
       trial = self._run_trial(index)
@@ -289,7 +334,12 @@ class TuningRun:
     return best
 
   def _run_trial(self, index: int) -> _Trial | None:
-    """Runs a trial, or reads it; `None` if it refused its hyperparameters."""
+    """Runs a trial, or reads it; `None` if it refused its hyperparameters.
+
+    Args:
+      index: Number of the trial, from 0, on which its hyperparameters, seed and
+        directory depend.
+    """
     run_dir = self._path / _TRIALS / f"{index:03d}"
     # Both depend on nothing else.
     generator = np.random.default_rng([self._seed, index])
@@ -318,6 +368,15 @@ class TuningRun:
     Only a model that diverged, as its private weights and the images that the
     best is chosen by tell, and hyperparameters that no run can have are
     outcomes. Anything else, such as data that cannot be read, ends the tuning.
+
+    Args:
+      run_dir: Directory of the trial.
+      drawn: Its hyperparameters.
+      seed: Seed of its initial weights and client work.
+
+    Returns:
+      `outcome`, one of complete, diverged and refused, and `message`, if it is
+      not complete.
     """
     spec = dataclasses.replace(self._spec, seed=seed)
     try:
@@ -339,7 +398,15 @@ class TuningRun:
     return {"outcome": _COMPLETE}
 
   def _report(self, best: _Trial | None) -> dict[str, Any]:
-    """The report; nothing in it may depend on the other trials."""
+    """The report; nothing in it may depend on the other trials.
+
+    Args:
+      best: The best trial; None if none has trained.
+
+    Returns:
+      The contents of release/tuning.json: `best`, `privacy` and `warnings`.
+      `best` has recalls only of splits without users who train.
+    """
     report: dict[str, Any] = {"best": None, "privacy": None}
     if best is None:
       # The cost is unknown, because no trial ran.
@@ -380,6 +447,10 @@ class TuningRun:
     """Copies the model out of a directory whose name would tell of others.
 
     Its card says what the whole tuning has cost, not its own trial alone.
+
+    Args:
+      run_dir: Directory of the best trial.
+      privacy: Cost of the tuning, JSON values by name.
     """
     best = self._path / run_directory.SAVED_MODEL
     shutil.rmtree(best, ignore_errors=True)
@@ -399,7 +470,19 @@ class TuningRun:
 def _read_cost(
   run_dir: pathlib.Path, *, is_complete: bool
 ) -> composition.Account:
-  """Cost of a trial to its end; one that diverged early cost no more."""
+  """Cost of a trial to its end; one that diverged early cost no more.
+
+  Args:
+    run_dir: Directory of the trial.
+    is_complete: Whether the trial trained to its end.
+
+  Returns:
+    The account of all its planned rounds, each run once.
+
+  Raises:
+    errors.DataError: If it is complete, and has fewer rounds than planned.
+    errors.FieldError: If its chain is damaged.
+  """
   chain = chain_lib.Chain(run_dir)
   # Nothing of a trial is used but its end: rounds run again release nothing.
   planned = chain.planned
@@ -415,6 +498,12 @@ def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
   """The ledger of a trial for the selection, which needs RDP.
 
   The selection takes the noise for a Gaussian, whatever arithmetic leaves.
+
+  Args:
+    planned: Ledger of a trial.
+
+  Returns:
+    The ledger with RDP as its only accountant.
   """
   participation = planned.participation
   accountants = participation.accountants + participation.further_accountants
@@ -427,7 +516,16 @@ def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
-  """Makes a table in Markdown of a report, which lies in a directory."""
+  """Makes a table in Markdown of a report, which lies in a directory.
+
+  Args:
+    report: The report, as `TuningRun.run` returns it.
+    output_dir: Directory of the tuning.
+
+  Returns:
+    A table of hyperparameters and results, the statement of the guarantee, and
+    warnings.
+  """
   best, privacy = report["best"] or {}, report["privacy"] or {}
   rows = dict(best.get("hyperparameters", {}))
   for values in (best, privacy):
