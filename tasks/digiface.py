@@ -41,6 +41,10 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
       otherwise. Images that cannot be decoded, and identities without any
       other, are bad examples.
 
+  Returns:
+    A task of colour images `[side, side, 3]`, whose training classes are the
+    training identities. The default backbone is resnet50.
+
   Raises:
     FieldError: If there are no prepared files, or too few identities.
     DataError: If files are damaged and that is not to be skipped.
@@ -86,7 +90,14 @@ def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
 
 
 def _find_folder(config: task_config.TaskConfig) -> tuple[str, pathlib.Path]:
-  """Finds the variant asked for, or the first that is there, and its folder."""
+  """Finds the variant asked for, or the first that is there, and its folder.
+
+  Args:
+    config: Configuration of the task.
+
+  Raises:
+    FieldError: If no directory is given, or it has no such variant.
+  """
   root = config.require_data_dir("digiface", _ADVICE)
   variants: tuple[str, ...] = preparation.VARIANTS
   if config.task_variant is not None:
@@ -100,6 +111,10 @@ def _find_folder(config: task_config.TaskConfig) -> tuple[str, pathlib.Path]:
 
 
 def _are_for_validation(subjects: np.ndarray) -> np.ndarray:
-  """Whether held-out subjects are for validation, bool `[n]`."""
+  """Whether held-out subjects are for validation, bool `[n]`.
+
+  Args:
+    subjects: Numbers of held-out subjects, int64 `[n]`.
+  """
   splits = map(preparation.split_of_subject, subjects)
   return np.array([split == "validation" for split in splits], bool)

@@ -56,7 +56,17 @@ _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
 
 
 def _download(directory: pathlib.Path) -> pathlib.Path:
-  """Has TFF download the database into a folder, whole or not at all."""
+  """Has TFF download the database into a folder, whole or not at all.
+
+  Args:
+    directory: The folder; its parents are made too.
+
+  Returns:
+    Path of the database.
+
+  Raises:
+    FieldError: If it cannot be downloaded, unpacked or read.
+  """
   path = directory / FILE_NAME
   try:
     directory.mkdir(parents=True, exist_ok=True)
@@ -86,7 +96,14 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
 
 
 def _find_database(data_dir: str | None) -> pathlib.Path:
-  """Finds the database, or has it downloaded if no directory is given."""
+  """Finds the database, or has it downloaded if no directory is given.
+
+  Args:
+    data_dir: Its directory; None for `~/.tff`, where TFF downloads to.
+
+  Raises:
+    FieldError: If a directory is given without it, or the download fails.
+  """
   path = pathlib.Path(data_dir or pathlib.Path.home() / ".tff") / FILE_NAME
   if path.is_file():
     return path
@@ -100,7 +117,17 @@ def _find_database(data_dir: str | None) -> pathlib.Path:
 def _open_splits(
   path: pathlib.Path,
 ) -> dict[str, sqlite_examples.SqliteExamples]:
-  """Opens both splits, so that a lack of one shows before training."""
+  """Opens both splits, so that a lack of one shows before training.
+
+  Args:
+    path: The database.
+
+  Returns:
+    Examples by the name of the task's split.
+
+  Raises:
+    errors.DataError: If the file is no whole database with these splits.
+  """
   return {
     split: sqlite_examples.SqliteExamples(path, name)
     for split, name in _SPLIT_OF.items()
@@ -111,6 +138,8 @@ def parse(
   serialized: tf.Tensor, *, compact: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Parses serialised examples, with TensorFlow operations only.
+
+  `pixels` in the file are 1 for paper and 0 for ink, which become 255 and 0.
 
   Args:
     serialized: Examples, string `[b]`.
@@ -136,7 +165,19 @@ def parse(
 def _parse_checked(
   path: pathlib.Path, serialized: list[bytes], *, compact: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Parses as `parse` does, eagerly, and refuses what is not EMNIST's."""
+  """Parses as `parse` does, eagerly, and refuses what is not EMNIST's.
+
+  Args:
+    path: The database, for the error.
+    serialized: Examples.
+    compact: See `parse`.
+
+  Returns:
+    Images uint8 `[n, 28, 28, 1]`, and labels int64 `[n]`.
+
+  Raises:
+    FieldError: If an example cannot be parsed, or a label is not in [0, 62).
+  """
   expected = (
     f"hold a {FILE_NAME} with pixels float32 [{_SIDE},"
     f" {_SIDE}] and label int64 in [0, {NUM_LABELS})"
@@ -164,7 +205,14 @@ class _Characters:
   """The characters in a database, by writer."""
 
   def __init__(self, path: pathlib.Path):
-    """Opens the database and checks an example of each split."""
+    """Opens the database and checks an example of each split.
+
+    Args:
+      path: The database.
+
+    Raises:
+      FieldError: If it is damaged, or its examples are not EMNIST's.
+    """
     self._path = path
     try:
       self._splits = _open_splits(path)
@@ -181,7 +229,14 @@ class _Characters:
       _parse_checked(path, serialized, compact=self._compact)
 
   def create_client_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
-    """Reads digits and capitals of a virtual client."""
+    """Reads digits and capitals of a virtual client.
+
+    Args:
+      client_id: Identifier of the virtual client, string `[]`.
+
+    Returns:
+      A data set of one batch, `x` uint8 `[b, 28, 28, 1]` and `y` int64 `[b]`.
+    """
     # `pipelines.gather` says why there is no `map`.
     examples = self.train.create_dataset(client_id)
     (serialized,) = pipelines.gather(
@@ -196,7 +251,17 @@ class _Characters:
     )
 
   def load_images(self, split: str) -> embedding.LabelledImages:
-    """Reads the small letters of a held-out split."""
+    """Reads the small letters of a held-out split.
+
+    Args:
+      split: "validation" or "test".
+
+    Returns:
+      The images of all writers, with labels in [36, 62).
+
+    Raises:
+      FieldError: If an example is not EMNIST's.
+    """
     images = []
     labels = []
     batches = self._splits[split].read_batches(f"Reading {split} images")
@@ -212,7 +277,11 @@ class _Characters:
     )
 
   def count_images(self, split: str) -> int:
-    """Counts the images of a split; none is decoded."""
+    """Counts the images of a split; none is decoded.
+
+    Args:
+      split: "train", "validation" or "test".
+    """
     is_train = split == "train"
     source = self.train if is_train else self._splits[split]
     feature = {"label": tf.io.FixedLenFeature([], tf.int64)}
@@ -234,6 +303,10 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   Args:
     config: `data_dir` holds `emnist_all.sqlite`; without it TFF downloads the
       file to `~/.tff`.
+
+  Returns:
+    A task of grey images `[28, 28, 1]` with 36 training classes. The held-out
+    images are of writers who train, but of other classes.
 
   Raises:
     FieldError: If there is no such file, or other data in it, or there are

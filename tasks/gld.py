@@ -32,6 +32,10 @@ def create_gld_task(config: task_config.TaskConfig) -> task_lib.Task:
   Args:
     config: See there.
 
+  Returns:
+    A task of colour images `[side, side, 3]`, with as many classes as the
+    variant has.
+
   Raises:
     FieldError: If the files are not there.
     DataError: If they are damaged and that is not to be skipped.

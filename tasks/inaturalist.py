@@ -43,6 +43,9 @@ def create_inaturalist_task(config: task_config.TaskConfig) -> task_lib.Task:
   Args:
     config: See there.
 
+  Returns:
+    A task of colour images `[side, side, 3]` with 1,203 classes.
+
   Raises:
     FieldError: If the files are not there.
     DataError: If they are damaged and that is not to be skipped.

@@ -25,7 +25,11 @@ _Draw = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 def _parse(client_id: tf.Tensor) -> tf.Tensor:
-  """Returns the users that a virtual client merges, int64 `[k]`."""
+  """Returns the users that a virtual client merges, int64 `[k]`.
+
+  Args:
+    client_id: Identifier of the virtual client, string `[]`.
+  """
   names = tf.raw_ops.StringSplit(
     input=client_id[tf.newaxis], delimiter=population.SEPARATOR
   )
@@ -34,6 +38,8 @@ def _parse(client_id: tf.Tensor) -> tf.Tensor:
 
 def held_out(split: str, number: int) -> tf.Tensor:
   """Returns the users who are kept for a split and never train.
+
+  Their numbers begin at 2 ** 40, after those of any population.
 
   Args:
     split: One of `task.EVALUATION_SPLITS`.
@@ -63,6 +69,10 @@ def create_task(
       operations only.
     num_held_out: Number of images of each held-out split.
     **facts: Other fields of the task.
+
+  Returns:
+    The task. Evaluations are not of users who train. Images to train on are
+    counted by `count`, without drawing them.
   """
 
   def count_images_of(users: tf.Tensor) -> tf.Tensor:

@@ -80,7 +80,17 @@ _Characters = Mapping[tuple[str, str], list[np.ndarray]]
 
 
 def _read_zip(path: pathlib.Path) -> _Characters:
-  """Reads one of the publisher's zips; makes the drawings smaller."""
+  """Reads one of the publisher's zips; makes the drawings smaller.
+
+  Args:
+    path: The zip.
+
+  Returns:
+    Images uint8 `[28, 28]` by the character's alphabet and name.
+
+  Raises:
+    errors.DataError: If the zip is damaged, or has no drawings.
+  """
   characters = collections.defaultdict(list)
   name = "it"
   try:
@@ -113,7 +123,18 @@ def _read_zip(path: pathlib.Path) -> _Characters:
 
 
 def _read_compact(path: pathlib.Path) -> _Characters:
-  """Reads the compact file."""
+  """Reads the compact file.
+
+  Args:
+    path: An .npz file with `images`, `character_id`, `alphabet_id` and
+      `alphabets`.
+
+  Returns:
+    Images uint8 `[28, 28]` by the character's alphabet and number.
+
+  Raises:
+    errors.DataError: If the file is damaged, or has other arrays.
+  """
   names = ("images", "character_id", "alphabet_id", "alphabets")
   characters = collections.defaultdict(list)
   try:
@@ -135,7 +156,17 @@ def _read_compact(path: pathlib.Path) -> _Characters:
 
 
 def _find_sources(root: pathlib.Path) -> list[pathlib.Path]:
-  """Finds the background set, and the evaluation set if it is there."""
+  """Finds the background set, and the evaluation set if it is there.
+
+  Args:
+    root: Directory of the data.
+
+  Returns:
+    One path or two; an official zip comes before the compact file.
+
+  Raises:
+    FieldError: If there is no background set.
+  """
   background = [root / name for name in _BACKGROUND if (root / name).exists()]
   if not background:
     raise errors.FieldError("data_dir", "hold Omniglot images", root, _ADVICE)
@@ -147,7 +178,14 @@ def _find_sources(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _hold_out(names: list[str]) -> dict[str, str]:
-  """Returns the splits of those sorted alphabets that are held out."""
+  """Returns the splits of those sorted alphabets that are held out.
+
+  Args:
+    names: Alphabets.
+
+  Returns:
+    "test" or "validation" by name. Alphabets that train are not among them.
+  """
   return {
     **dict.fromkeys(names[_TEST], "test"),
     **dict.fromkeys(names[_VALIDATION], "validation"),
@@ -182,7 +220,14 @@ def split_alphabets(
 
 
 def _fingerprint(sources: Sequence[pathlib.Path]) -> str:
-  """Computes a digest of the sources, by their sizes and times, not content."""
+  """Computes a digest of the sources, by their sizes and times, not content.
+
+  Args:
+    sources: The files.
+
+  Returns:
+    16 hexadecimal digits, which also depend on the version of the conversion.
+  """
   digest = hashlib.sha256(repr(_CONVERSION_VERSION).encode())
   for source in map(pathlib.Path.resolve, sources):
     facts = source.stat()
@@ -194,7 +239,18 @@ def _fingerprint(sources: Sequence[pathlib.Path]) -> str:
 def _read_splits(
   sources: Sequence[pathlib.Path],
 ) -> Iterator[tuple[str, str, list[bytes]]]:
-  """Yields splits with their characters and the images of these."""
+  """Yields splits with their characters and the images of these.
+
+  Args:
+    sources: The files.
+
+  Yields:
+    A split, a user, that is a character, and the user's serialised examples.
+    Labels count the characters of a split from 0.
+
+  Raises:
+    errors.DataError: If a file is damaged, or there are too few alphabets.
+  """
   read = []
   alphabets = []
   for path in sources:
@@ -222,7 +278,19 @@ def _read_splits(
 def _split_sources(
   sources: Sequence[pathlib.Path], alphabets: Sequence[set[str]]
 ) -> dict[str, tuple[str, ...]]:
-  """Decides the splits of the alphabets of each source; refuses too few."""
+  """Decides the splits of the alphabets of each source; refuses too few.
+
+  Args:
+    sources: The files.
+    alphabets: Names of the alphabets in each file.
+
+  Returns:
+    Splits by alphabet, as `split_alphabets` returns them.
+
+  Raises:
+    errors.DataError: If there are fewer than five background alphabets, or an
+      alphabet is in both files.
+  """
   background, *evaluations = alphabets
   evaluation = set().union(*evaluations)
   if len(background) < _MIN_ALPHABETS:
@@ -239,7 +307,16 @@ def _split_sources(
 
 
 def _open(sources: Sequence[pathlib.Path], cache: pathlib.Path) -> pathlib.Path:
-  """Returns the converted copy, a database with a user per character."""
+  """Returns the converted copy, a database with a user per character.
+
+  Args:
+    sources: The files.
+    cache: Directory of converted copies.
+
+  Raises:
+    FieldError: If the copy cannot be written.
+    errors.DataError: If a source is damaged.
+  """
   database = cache / f"omniglot_{_fingerprint(sources)}.sqlite"
   with contextlib.suppress(errors.DataError):
     sqlite_examples.SqliteExamples(database, "train")
@@ -258,8 +335,8 @@ def _open(sources: Sequence[pathlib.Path], cache: pathlib.Path) -> pathlib.Path:
 def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the Omniglot task.
 
-  A user is a character, written by 20 people. Of the alphabets of the
-  background set (five or more) in alphabetical order, the 5th, 10th, 15th ...
+  A user is a character, written by 20 people. The alphabets of the background
+  set (five or more) are taken in alphabetical order: the 5th, 10th, 15th ...
   are held out for test and the 3rd, 13th and 23rd for validation; the others
   train. When the official evaluation set is there, it is the test set, and the
   held-out background alphabets are all for validation.
@@ -272,6 +349,9 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
   Args:
     config: `data_dir` holds the official zips or the compact file; a converted
       copy is kept in `cache_dir`.
+
+  Returns:
+    A task of grey images `[28, 28, 1]`; each user has one class.
 
   Raises:
     FieldError: If there are no such files or too few alphabets, the copy cannot
@@ -326,7 +406,12 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
 
 
 def _describe_splits(variant: str, has_evaluation: bool) -> str:
-  """Says in a sentence which alphabets are held out."""
+  """Says in a sentence which alphabets are held out.
+
+  Args:
+    variant: One of the task's variants.
+    has_evaluation: Whether the official evaluation set is there.
+  """
   among = "training" if variant == _SEARCH else "background"
   places = (
     "test: the 5th, 10th, ...; validation: the 3rd, 13th, 23rd; train: the"

@@ -26,7 +26,17 @@ _HELD_OUT_IMAGES = 10
 
 @functools.cache
 def _draw_held_out(seed: int, split: str) -> embedding.LabelledImages:
-  """Draws images of the symbols that are kept for a split."""
+  """Draws images of the symbols that are kept for a split.
+
+  They are drawn once in a process.
+
+  Args:
+    seed: Seed of the population.
+    split: "validation" or "test".
+
+  Returns:
+    10,000 images uint8 `[n, 28, 28, 1]` of 1,000 symbols, with labels from 0.
+  """
   images = strokes.Symbols(seed).draw(
     numbered_users.held_out(split, _HELD_OUT_SYMBOLS),
     tf.fill([_HELD_OUT_SYMBOLS], _HELD_OUT_IMAGES),
@@ -48,6 +58,10 @@ def create_symbols_task(config: task_config.PopulationConfig) -> task_lib.Task:
     config: `num_users` is the size of the population, `population_seed` says
       which one. A symbol with more than `max_images_per_user` images has the
       first ones.
+
+  Returns:
+    A task of grey images `[28, 28, 1]` with as many classes as users. No image
+    is stored.
 
   Raises:
     FieldError: If there are options that only other tasks have, or there is no
@@ -80,7 +94,16 @@ def create_symbols_task(config: task_config.PopulationConfig) -> task_lib.Task:
 def _test_on_omniglot(
   task: task_lib.Task, config: task_config.PopulationConfig
 ) -> task_lib.Task:
-  """Replaces the test set by the test alphabets of Omniglot in `data_dir`."""
+  """Replaces the test set by the test alphabets of Omniglot in `data_dir`.
+
+  Args:
+    task: The task of symbols.
+    config: Its configuration, with a `data_dir`.
+
+  Raises:
+    FieldError: If there is no Omniglot in it.
+    DataError: If its files are damaged.
+  """
   real = omniglot.create_omniglot_task(
     task_config.TaskConfig(data_dir=config.data_dir, cache_dir=config.cache_dir)
   )

@@ -56,12 +56,28 @@ class TaskConfig(task_lib.TaskSource):
     return self.on_bad_example == "skip"
 
   def build(self) -> task_lib.Task:
-    """Creates the task with all its users."""
+    """Creates the task with all its users.
+
+    Returns:
+      What the function called `creator` returns.
+
+    Raises:
+      FieldError: If data are missing, or an option is not for this task.
+      DataError: If data are damaged, and are not to be skipped.
+    """
     module, _, function = self.creator.partition(":")
     return getattr(importlib.import_module(module), function)(self)
 
   def create(self) -> task_lib.Task:
-    """Creates the task without the users who are left out for validation."""
+    """Creates the task without the users who are left out for validation.
+
+    Returns:
+      The task of the other users.
+
+    Raises:
+      FieldError: As `build`, or if nobody would be left to train.
+      DataError: As `build`.
+    """
     task = self.build()
     if self.selection_users:
       task = task.leave_out(self.selection_users)
@@ -69,7 +85,10 @@ class TaskConfig(task_lib.TaskSource):
 
   @property
   def cache(self) -> pathlib.Path:
-    """Directory of converted copies."""
+    """Directory of converted copies, which need not exist.
+
+    Without `cache_dir` it is `tff_fedemb` in $XDG_CACHE_HOME or in ~/.cache.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(self.cache_dir or os.path.join(base, "tff_fedemb"))
 
@@ -79,6 +98,9 @@ class TaskConfig(task_lib.TaskSource):
     Args:
       task: Name of the task.
       advice: Sentences on how to get the data, for the error.
+
+    Returns:
+      The path, which may not exist.
 
     Raises:
       FieldError: If no directory is given.
@@ -95,6 +117,9 @@ class TaskConfig(task_lib.TaskSource):
     Args:
       task: Name of the task.
       variants: Its variants, the default first.
+
+    Returns:
+      One of `variants`.
 
     Raises:
       FieldError: If the variant asked for is none of these.
@@ -198,6 +223,7 @@ class PopulationConfig(TaskConfig):
 
   @property
   def num_train_users(self) -> int:
+    """Number of users who train, known without data: all but those left out."""
     return self.num_users - self.selection_users
 
 
@@ -207,13 +233,23 @@ def show_command(module: str, **options: object) -> str:
   Args:
     module: The program, as `python -m` takes it.
     **options: Values of its flags by name.
+
+  Returns:
+    A line for a shell; values are not quoted.
   """
   typed = (f"--{name}={value}" for name, value in options.items())
   return " ".join(("python -m", module, *typed))
 
 
 def advise_preparation(name: str) -> str:
-  """Says in a sentence how to prepare a task's data from the publisher's."""
+  """Says in a sentence how to prepare a task's data from the publisher's.
+
+  Args:
+    name: Name of the task.
+
+  Returns:
+    The sentence, for an error.
+  """
   return f"To get the data: {show_command('binaries.prepare_data', task=name)}."
 
 
@@ -223,6 +259,9 @@ def advise_synthetic(name: str, **options: object) -> str:
   Args:
     name: Name of the task.
     **options: Values of further flags of `tasks.synthetic`.
+
+  Returns:
+    The sentence, for an error.
   """
   command = show_command(
     "tasks.synthetic", task=name, output_dir="DIR", **options

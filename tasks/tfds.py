@@ -38,7 +38,15 @@ _CLASS_IS_USER = "quoted class"
 
 
 def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
-  """Lists each feature that holds no others, and the names on the way to it."""
+  """Lists each feature that holds no others, and the names on the way to it.
+
+  Args:
+    features: A `FeaturesDict` of TensorFlow Datasets.
+    *outer: Names of the features around it.
+
+  Returns:
+    Features and paths, by their path as one name, such as "objects/writer".
+  """
   found: dict[str, tuple[Any, ...]] = {}
   for name, feature in features.items():
     path = (*outer, name)
@@ -50,7 +58,12 @@ def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
 
 
 def _to_text(feature: Any, value: Any) -> str:
-  """Returns the name of a user or a class; "" if there is none."""
+  """Returns the name of a user or a class; "" if there is none.
+
+  Args:
+    feature: The feature.
+    value: Its value in an example.
+  """
   if isinstance(feature, tfds.features.ClassLabel):
     # Where nobody labelled an image, its number is -1.
     return feature.int2str(int(value)) if value >= 0 else ""
@@ -60,7 +73,19 @@ def _to_text(feature: Any, value: Any) -> str:
 
 
 def _choose_source(info: Any, directory: pathlib.Path) -> tuple[list[str], str]:
-  """Chooses the splits of a data set, and its feature of images."""
+  """Chooses the splits of a data set, and its feature of images.
+
+  Args:
+    info: Its `DatasetInfo`.
+    directory: Its directory, for the error.
+
+  Returns:
+    Splits among train, validation and test; and the only feature of images, or
+    the one called image.
+
+  Raises:
+    FieldError: If there is no such split, or it is unclear which feature.
+  """
   images = []
   for name, feature in info.features.items():
     if isinstance(feature, tfds.features.Image):
@@ -82,6 +107,14 @@ def _copy(
   directory: pathlib.Path, folder: pathlib.Path, config: task_config.TfdsConfig
 ) -> Iterator[dict[str, str]]:
   """Copies the images into a folder; yields the rows of their table.
+
+  Args:
+    directory: Directory of the data set.
+    folder: Gets a folder for each split.
+    config: Names of the features of users and classes.
+
+  Yields:
+    `image`, a path in the folder, `split`, `label` and `user`.
 
   Raises:
     FieldError: If the data set has no such features.
@@ -123,6 +156,14 @@ def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
 
   Whether the data changed is judged by the size and time of their
   dataset_info.json, not by their content.
+
+  Args:
+    config: The data set, and its features.
+
+  Raises:
+    FieldError: If there is no such data set or feature, or the cache cannot be
+      written.
+    DataError: If the data set cannot be read.
   """
   directory = tfds_directories.find(
     config.tfds_name, config.data_dir, field="tfds_name"
@@ -175,6 +216,9 @@ def create_tfds_task(config: task_config.TfdsConfig) -> task_lib.Task:
   Args:
     config: The data set, and its features. The copy in `cache_dir` takes about
       as much room as the data set.
+
+  Returns:
+    The task of photos, called tfds.
 
   Raises:
     FieldError: If there is no such data set or feature, or there are too few

@@ -90,13 +90,22 @@ class Photos:
     self.splits = {"validation": fine[chosen], "test": fine[~chosen]}
 
   def held_out_labels(self, *splits: str) -> np.ndarray:
-    """Returns the labels of all images of some splits, int64 `[n]`."""
+    """Returns the labels of all images of some splits, int64 `[n]`.
+
+    Args:
+      *splits: "validation" or "test"; their labels follow one another.
+    """
     return np.concatenate([self.splits[split]["label"] for split in splits])
 
   def _load(
     self, split: str, image_shape: tuple[int, int, int]
   ) -> embedding.LabelledImages:
-    """Returns images of a split, which are read and decoded when indexed."""
+    """Returns images of a split, which are read and decoded when indexed.
+
+    Args:
+      split: "validation" or "test".
+      image_shape: Height, width and channels to decode to.
+    """
     rows = self.splits[split]
     images = encoded_images.EncodedImages(
       lambda some: tfrecord_index.read_images(self.test_path, rows.iloc[some]),
@@ -115,6 +124,9 @@ class Photos:
       side: Side of the images in pixels.
       user_ids: The users, in the order of their slots.
       **facts: Other fields of the task.
+
+    Returns:
+      A task of colour images, which clients hold encoded.
     """
     image_shape = (side, side, _CHANNELS)
 
@@ -144,6 +156,9 @@ def find_folder(
   Args:
     config: The task's, with a `data_dir`.
     variant: Name of the folder, in lower or upper case.
+
+  Returns:
+    The folder, which has `train/` and `test.tfRecord`.
   """
   # TFF writes iNaturalist's folders in lower case and reads them in upper case.
   for name in (variant, variant.upper()):
@@ -157,7 +172,16 @@ def find_folder(
 def _require_folder(
   config: task_config.TaskConfig, name: str, variant: str
 ) -> pathlib.Path:
-  """Finds the folder of a variant; says how to get it if it is not there."""
+  """Finds the folder of a variant; says how to get it if it is not there.
+
+  Args:
+    config: Configuration of the task.
+    name: Name of the task.
+    variant: Name of the folder.
+
+  Raises:
+    FieldError: If there is no such folder.
+  """
   advice = (
     f"{task_config.advise_preparation(name)}"
     f" {task_config.advise_synthetic(name, num_users=60)}"
@@ -175,13 +199,26 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
   """Returns the number of classes; it never depends on the private data.
 
   Synthetic data, which are public, have a number of their own.
+
+  Args:
+    folder: Folder of the variant.
+    published: Number of classes of the published data.
   """
   path = folder / tfrecord_files.GENERATOR_FILE_NAME
   return int(tfrecord_files.read_json(path).get("num_classes", published))
 
 
 def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
-  """Refuses labels of another variant, and a split without images."""
+  """Refuses labels of another variant, and a split without images.
+
+  Args:
+    photos: The photos.
+    variant: Name of the variant, for the error.
+    num_classes: Number of its classes.
+
+  Raises:
+    DataError: If a label is not in [0, num_classes), or a split is empty.
+  """
   test_labels = photos.held_out_labels("validation", "test")
   for labels, name_of_row in (
     (photos.train.labels, photos.train.name_of_row),
@@ -209,9 +246,8 @@ def create_task(
 ) -> task_lib.Task:
   """Creates a task on photos whose users and held-out images share classes.
 
-  Held out is the published test set: other images of the same classes. Of its
-  classes, those whose number modulo 5 is 4 are for validation, the others for
-  test.
+  The published test set is held out: other images of the same classes. Classes
+  whose number modulo 5 is 4 are for validation, the others for test.
 
   Args:
     config: `data_dir` holds a folder of the variant's name (in lower or upper
@@ -221,6 +257,10 @@ def create_task(
     name: The task's name.
     variants: Its data sets by name, the default first: the number of classes as
       it is published, and what a user is.
+
+  Returns:
+    A task of colour images `[side, side, 3]`, whose held-out images may be of
+    users who train. The default backbone is mobilenet_v2.
 
   Raises:
     FieldError: If the files are not there.

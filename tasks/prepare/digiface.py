@@ -104,12 +104,26 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
 
 
 def _place_of(file: _File) -> tuple[int, str, int, str]:
-  """Returns what sorts files: plain numbers as numbers, then the subjects'."""
+  """Returns what sorts files: plain numbers as numbers, then the subjects'.
+
+  Args:
+    file: A file of a subject.
+
+  Returns:
+    Length of the name, the name, the subject, and the folder.
+  """
   return len(file.name), file.name, file.subject, file.folder
 
 
 def _list_zip(path: pathlib.Path) -> list[_File]:
-  """Lists the subjects' files and folders in a zip."""
+  """Lists the subjects' files and folders in a zip.
+
+  Args:
+    path: The zip; its directory alone is read.
+
+  Raises:
+    DataError: If it is no whole zip archive.
+  """
   files = []
   with bad_examples.open_zip(path) as archive:
     for info in archive.infolist():
@@ -122,7 +136,12 @@ def _list_zip(path: pathlib.Path) -> list[_File]:
 
 
 def _list_folder(path: pathlib.Path, name: str) -> list[_File]:
-  """Lists the subjects' files and folders in a folder, called by a name."""
+  """Lists the subjects' files and folders in a folder, called by a name.
+
+  Args:
+    path: The folder, with a sub-folder for each subject.
+    name: Name of the folder in the paths of the files; may be empty.
+  """
   files = []
   for folder in path.iterdir():
     if folder.name.isdecimal() and folder.is_dir():
@@ -139,6 +158,9 @@ def _list_folder(path: pathlib.Path, name: str) -> list[_File]:
 
 def _list_sources(root: pathlib.Path) -> dict[str, list[_File]]:
   """Lists the files of each source by its name; "" for subjects' own folders.
+
+  Args:
+    root: Folder of what was downloaded.
 
   Raises:
     DataError: If one has other subjects than its name says, or none.
@@ -163,7 +185,10 @@ def _list_sources(root: pathlib.Path) -> dict[str, list[_File]]:
 
 
 class Job(output.Job):
-  """A variant in a folder of the publishers' files."""
+  """A variant in a folder of the publishers' files.
+
+  A user without a readable image keeps an empty file, and so a slot.
+  """
 
   keeps_empty_files = True
 
@@ -200,6 +225,9 @@ class Job(output.Job):
     Returns:
       Sizes by image, in the order of their numbers, by subject; and the folder
       of each subject.
+
+    Raises:
+      DataError: If two folders hold the same subject.
     """
     images: dict[int, dict[str, int]] = {}
     folders: dict[int, str] = {}
@@ -220,7 +248,12 @@ class Job(output.Job):
     return images, folders
 
   def _tell(self, source: str, found: Mapping[int, Mapping[str, int]]) -> None:
-    """Says how many subjects and images a source has."""
+    """Says how many subjects and images a source has.
+
+    Args:
+      source: Name of the source; "" for the folder itself.
+      found: Sizes in bytes by image, by subject.
+    """
     number = 0
     size = 0
     for images in found.values():
@@ -232,7 +265,15 @@ class Job(output.Job):
     )
 
   def look(self) -> output.Plan:
-    """See the base class."""
+    """Lists the sources, and assigns each subject to its split.
+
+    Returns:
+      The plan: a file for each training subject, and one for all held-out ones.
+
+    Raises:
+      DataError: If two folders hold the same subject.
+      FieldError: If a split has fewer than two identities.
+    """
     images, folders = self._list_images()
     by_split: dict[str, list[int]] = {split: [] for split in SPLITS}
     sizes: dict[str, int] = {}
@@ -255,7 +296,16 @@ class Job(output.Job):
     return output.Plan(files, sizes, bad=bad)
 
   def read(self, image_id: str) -> bytes:
-    """See the base class. The CRC of what is in a zip is compared."""
+    """Reads the PNG of a row, from a zip or a folder.
+
+    Args:
+      image_id: Path of the image below the folder of all sources.
+
+    Raises:
+      output.BadImageError: If its CRC in a zip is another one, or it cannot be
+        unpacked.
+      OSError: If a file of a folder cannot be read.
+    """
     source, _, member = image_id.partition("/")
     if not source.endswith(".zip"):
       return (self._source_dir / image_id).read_bytes()
@@ -300,5 +350,9 @@ def create_jobs(
 
 
 def _part_of_subject(subject: int) -> str:
-  """Returns the part of the data set that a subject is in."""
+  """Returns the part of the data set that a subject is in.
+
+  Args:
+    subject: The subject's number; from 100,000 on, subjects have 5 images.
+  """
   return VARIANTS[subject >= _FIRST_OF_5_IMAGES]

@@ -36,7 +36,14 @@ VARIANTS = tuple(_TABLES)
 
 
 def _find_archives(source_dir: pathlib.Path) -> dict[pathlib.Path, str | None]:
-  """Finds the tars of images, and the checksums that lie beside them."""
+  """Finds the tars of images, and the checksums that lie beside them.
+
+  Args:
+    source_dir: Folder of the tars, or of folders that have them.
+
+  Returns:
+    MD5 in hexadecimal digits by the path of a tar; None without a checksum.
+  """
   archives: dict[pathlib.Path, str | None] = {}
   tars = [
     *source_dir.glob("images_*.tar"),
@@ -99,7 +106,11 @@ def create_jobs(
 
 
 def _describe_archives(names: Collection[str]) -> str:
-  """Says how many tars of images were found, and which are missing."""
+  """Says how many tars of images were found, and which are missing.
+
+  Args:
+    names: Names of those that were found.
+  """
   note = f"Archives: {len(names)} of {len(_TARS)} found"
   absent = [name for name in _TARS if name not in names]
   if absent:

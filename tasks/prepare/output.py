@@ -35,7 +35,12 @@ class BadImageError(Exception):
 
 
 class Row(NamedTuple):
-  """One labelled image of a user or of the test set."""
+  """One labelled image of a user or of the test set.
+
+  Attributes:
+    image_id: Name of the image, as the job reads it.
+    label: Its class, at least 0.
+  """
 
   image_id: str
   label: int
@@ -83,10 +88,25 @@ class Job(abc.ABC):
 
   @abc.abstractmethod
   def look(self) -> Plan:
-    """Finds what there is, and says so; nothing is written."""
+    """Finds what there is, and says so; nothing is written.
+
+    Returns:
+      The files to write, and what is missing for them.
+
+    Raises:
+      DataError: If the source is damaged.
+      FieldError: If it has too little.
+    """
 
   def verify(self) -> None:  # noqa: B027
-    """Checks what was found."""
+    """Checks what was found, before the first file is written.
+
+    The default checks nothing. It may take long: checksums are computed here.
+
+    Raises:
+      DataError: If something is not what the publisher offers.
+      FieldError: If there are no images.
+    """
 
   @abc.abstractmethod
   def read(self, image_id: str) -> bytes:
@@ -95,19 +115,31 @@ class Job(abc.ABC):
     Args:
       image_id: The image, as a row of the plan names it.
 
+    Returns:
+      Bytes of the encoded image.
+
     Raises:
       BadImageError: If the image is to be left out.
     """
 
 
 def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-  """Writes an object, whole or not at all."""
+  """Writes an object, whole or not at all.
+
+  Args:
+    path: The file.
+    value: JSON values by name.
+  """
   with whole_files.replacing(path) as partial:
     partial.write_text(json.dumps(value, indent=2) + "\n")
 
 
 class Preparation:
-  """A job under way in an output folder."""
+  """A job under way in an output folder.
+
+  It may be killed at any time: finished files stay, and the next program writes
+  the others.
+  """
 
   def __init__(
     self, job: Job, output_dir: pathlib.Path, on_bad_example: str = "fail"
@@ -172,7 +204,14 @@ class Preparation:
     return True
 
   def _check_bad(self, found: Sequence[tuple[str, str]]) -> None:
-    """Refuses what is bad, unless it is to be skipped."""
+    """Refuses what is bad, unless it is to be skipped.
+
+    Args:
+      found: Pairs of a place, and what is wrong there.
+
+    Raises:
+      DataError: If something is bad, and the policy is "fail".
+    """
     bad = bad_examples.BadExamples(self._policy)
     for where, what in found:
       bad.add(where, what)
@@ -183,7 +222,12 @@ class Preparation:
     return (self._data / file).exists()
 
   def _is_complete(self) -> bool:
-    """Whether all was done before; says so."""
+    """Whether all was done before; says so.
+
+    Raises:
+      DataError: If the folder was prepared from something else, or examples
+        were left out then, and the policy is "fail" now.
+    """
     if not self._final.exists():
       return False
     report = tfrecord_files.read_json(self._final / _REPORT_FILE)
@@ -201,14 +245,26 @@ class Preparation:
   def _create_error(
     self, folder: pathlib.Path, found: Mapping[str, Any]
   ) -> errors.DataError:
-    """Creates the error of a folder with another identity."""
+    """Creates the error of a folder with another identity.
+
+    Args:
+      folder: The folder.
+      found: Its identity.
+    """
     return errors.DataError(
       f"{folder} must be prepared by this program from {self._job.identity},"
       f" found {found}. Choose another output_dir."
     )
 
   def _check_disk(self, plan: Plan) -> None:
-    """Says how much disk is needed and free, and refuses what does not fit."""
+    """Says how much disk is needed and free, and refuses what does not fit.
+
+    Args:
+      plan: The files to write; those that are finished need no more room.
+
+    Raises:
+      FieldError: If less is free than needed.
+    """
     needed = 0
     for file, rows in plan.files.items():
       if self._is_written(file):
@@ -228,7 +284,11 @@ class Preparation:
       )
 
   def _begin(self, outdated: set[pathlib.Path]) -> None:
-    """Makes the folder to work in, without files that are of no use."""
+    """Makes the folder to work in, without files that are of no use.
+
+    Args:
+      outdated: Files to write anew, since they lack an image that is there now.
+    """
     if not self._identity.exists():
       # It is unknown what these files were made from.
       shutil.rmtree(self._work, ignore_errors=True)
@@ -240,7 +300,10 @@ class Preparation:
       path.unlink(missing_ok=True)
 
   def _left_out(self) -> list[tuple[str, str, str]]:
-    """Returns file, image and reason of all that was left out, sorted."""
+    """Returns file, image and reason of all that was left out, sorted.
+
+    Only the last note on a file counts.
+    """
     images: dict[str, list[tuple[str, str]]] = {}
     if self._notes.exists():
       for line in self._notes.read_text().splitlines():
@@ -254,7 +317,15 @@ class Preparation:
     return sorted(left_out)
 
   def _write(self, files: Mapping[str, Sequence[Row]]) -> None:
-    """Writes the files that are not finished."""
+    """Writes the files that are not finished.
+
+    Args:
+      files: Rows of each file, by its name.
+
+    Raises:
+      DataError: If an image is bad, and the policy is "fail", or if no test
+        image is left.
+    """
     for file, rows in progress.create_bar(
       "Writing users", unit="files", items=files.items()
     ):
@@ -272,7 +343,19 @@ class Preparation:
       )
 
   def _iterate_records(self, file: str, rows: Sequence[Row]) -> Iterator[bytes]:
-    """Yields a file's records, and notes at their end what is not in it."""
+    """Yields a file's records, and notes at their end what is not in it.
+
+    Args:
+      file: Name of the file.
+      rows: Its images.
+
+    Yields:
+      Serialised examples.
+
+    Raises:
+      BadImageError: At the end, if the file is not to be kept: it is empty, or
+        lacks an image and the policy is "fail".
+    """
     left_out = []
     for row in rows:
       try:
@@ -292,7 +375,11 @@ class Preparation:
       raise BadImageError(file)
 
   def _finish(self, plan: Plan) -> None:
-    """Writes the report and gives the folder its name."""
+    """Writes the report and gives the folder its name.
+
+    Args:
+      plan: The files, all of which are written or were left out.
+    """
     left_out = []
     for file, image_id, reason in self._left_out():
       left_out.append(f"{file}: image {image_id}: {reason}")

@@ -122,7 +122,20 @@ def find_tables(
 def _read_table(
   table: Table, columns: Sequence[str]
 ) -> tuple[pd.DataFrame, str]:
-  """Reads columns of texts, the last of them classes, and the table's MD5."""
+  """Reads columns of texts, the last of them classes, and the table's MD5.
+
+  Args:
+    table: A CSV file in UTF-8.
+    columns: Names of its columns.
+
+  Returns:
+    Rows of texts, in which the last column is called `label`; and the MD5 in
+    hexadecimal digits.
+
+  Raises:
+    DataError: If it cannot be read, lacks a column or rows, or has an empty
+      cell or a class that is no number.
+  """
   try:
     content = table.read_bytes()
     text = io.StringIO(content.decode("utf-8-sig"), newline="")
@@ -150,7 +163,14 @@ def _read_table(
 
 
 def _is_file_name(user_id: str) -> bool:
-  """Whether a file can be named after a user."""
+  """Whether a file can be named after a user.
+
+  Args:
+    user_id: Identifier of the user.
+
+  Returns:
+    False for names of folders, for separators of paths, and beyond 200 bytes.
+  """
   return (
     user_id not in (".", "..")
     and not set(user_id) & set("/\\\0")
@@ -160,7 +180,11 @@ def _is_file_name(user_id: str) -> bool:
 
 
 def _to_rows(rows: pd.DataFrame) -> list[output.Row]:
-  """Converts a table's rows."""
+  """Converts a table's rows.
+
+  Args:
+    rows: Rows with texts `image_id` and `label`.
+  """
   labels = map(int, rows["label"])
   return list(map(output.Row, rows["image_id"], labels))
 
@@ -208,7 +232,11 @@ _Place = tuple[pathlib.Path, int, int]
 
 
 def _image_id(name: str) -> str | None:
-  """Returns the image that a file holds by its name; None if it is none."""
+  """Returns the image that a file holds by its name; None if it is none.
+
+  Args:
+    name: Name or path of the file.
+  """
   path = pathlib.PurePosixPath(name)
   # Files that macOS adds to archives look like images: ._name.jpg.
   if path.suffix != _SUFFIX or path.name.startswith("."):
@@ -219,7 +247,18 @@ def _image_id(name: str) -> str | None:
 def _list_tar(
   path: pathlib.Path, image_ids: Collection[str]
 ) -> dict[str, _Place]:
-  """Finds images in a plain tar by its headers alone; the first of each."""
+  """Finds images in a plain tar by its headers alone; the first of each.
+
+  Args:
+    path: The tar, uncompressed.
+    image_ids: Images to look for.
+
+  Returns:
+    Places by image.
+
+  Raises:
+    DataError: If the tar is not whole.
+  """
   found: dict[str, _Place] = {}
   try:
     with tarfile.open(path, "r:") as archive:
@@ -246,7 +285,15 @@ def _list_tar(
 def _list_folder(
   folder: pathlib.Path, image_ids: Collection[str]
 ) -> dict[str, _Place]:
-  """Finds unpacked images in a folder and below it; the first of each."""
+  """Finds unpacked images in a folder and below it; the first of each.
+
+  Args:
+    folder: The folder.
+    image_ids: Images to look for.
+
+  Returns:
+    Places by image.
+  """
   found: dict[str, _Place] = {}
   for root, names, files in os.walk(folder):
     names.sort()
@@ -305,7 +352,14 @@ class PhotoJob(output.Job):
     self._found: dict[str, _Place] = {}
 
   def look(self) -> output.Plan:
-    """See the base class."""
+    """Looks for the images of the tables, in tars first and then in folders.
+
+    Returns:
+      The plan. Missing images are bad examples.
+
+    Raises:
+      DataError: If a tar is not whole.
+    """
     for path in progress.create_bar(
       "Looking through archives", unit="tars", items=self.archives
     ):
@@ -319,7 +373,11 @@ class PhotoJob(output.Job):
     return output.Plan(self.files, sizes, bad=bad)
 
   def _tell(self, absent: Sequence[str]) -> None:
-    """Says what was found and what is missing."""
+    """Says what was found and what is missing.
+
+    Args:
+      absent: Images that were not found.
+    """
     *users, test = map(len, self.files.values())
     names = f" ({bad_examples.name_first(absent)})" if absent else ""
     print(
@@ -334,7 +392,12 @@ class PhotoJob(output.Job):
       print(f"Without a checksum: {bad_examples.name_first(without)}.")
 
   def verify(self) -> None:
-    """See the base class. All files that differ are named."""
+    """Compares the files that have images with their MD5, if it is known.
+
+    Raises:
+      DataError: If files differ; all of these are named.
+      FieldError: If no image was found.
+    """
     if not self._found:
       raise errors.FieldError(
         "source_dir",
@@ -354,7 +417,18 @@ class PhotoJob(output.Job):
       raise errors.DataError(" ".join(wrong))
 
   def read(self, image_id: str) -> bytes:
-    """See the base class."""
+    """Reads an image from its place in a tar or a folder, and decodes it once.
+
+    Args:
+      image_id: The image.
+
+    Returns:
+      Its bytes, as they were found.
+
+    Raises:
+      output.BadImageError: If it is missing, or cannot be decoded.
+      DataError: If its file has become shorter.
+    """
     if image_id not in self._found:
       raise output.BadImageError(output.MISSING)
     path, first_byte, size = self._found[image_id]

@@ -16,7 +16,14 @@ class _Parser(argparse.ArgumentParser):
   """A parser that tells a mistake in one line, without the usage."""
 
   def error(self, message: str) -> NoReturn:
-    """See the base class."""
+    """Prints the mistake and ends the program with status 1.
+
+    Args:
+      message: The mistake, in one line.
+
+    Raises:
+      SystemExit: Always.
+    """
     sys.exit(f"error: {message}")
 
 
@@ -25,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
   Args:
     argv: Flags without the program's name; by default those of this process.
+
+  Raises:
+    SystemExit: If a flag is wrong, or the directory cannot be written.
   """
   parser = _Parser(
     "python -m tasks.synthetic",

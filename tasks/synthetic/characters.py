@@ -21,6 +21,8 @@ _NUM_ALPHABETS = 30
 def draw_images(seed: int, number: int) -> np.ndarray:
   """Draws images of one character, the same for the same seed and number.
 
+  TensorFlow is imported by the first call.
+
   Args:
     seed: Seed of all characters.
     number: Number of the character.

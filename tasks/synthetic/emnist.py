@@ -46,7 +46,15 @@ class Config(store.Config):
 
 
 def _split(labels: np.ndarray, compact: bool) -> dict[str, np.ndarray]:
-  """Returns whether each example of a writer is in a split, bool `[n]`."""
+  """Returns whether each example of a writer is in a split, bool `[n]`.
+
+  Args:
+    labels: Labels of the writer's examples, int64 `[n]`.
+    compact: Whether digits have no splits of their own.
+
+  Returns:
+    Arrays by the name of the split in the file.
+  """
   is_digit = labels < _NUM_DIGITS
   is_test = np.zeros(len(labels), bool)
   # Digits and letters are split apart so that either subset has both parts.
@@ -60,7 +68,14 @@ def _split(labels: np.ndarray, compact: bool) -> dict[str, np.ndarray]:
 
 
 def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-  """Yields images and labels of the writers, on all cores and ahead."""
+  """Yields images and labels of the writers, on all cores and ahead.
+
+  Args:
+    given: Arguments of the generator.
+
+  Yields:
+    Images uint8 `[n, 28, 28, 1]` and labels int64 `[n]` of a writer.
+  """
   # TensorFlow takes seconds to load; a program's help does without it.
   import tensorflow as tf
 
@@ -83,7 +98,15 @@ def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _draw_rows(given: Config) -> Iterator[tuple[str, str, list[bytes]]]:
-  """Yields splits with a writer and the writer's serialised examples."""
+  """Yields splits with a writer and the writer's serialised examples.
+
+  Args:
+    given: Arguments of the generator.
+
+  Yields:
+    Name of a split, name of a writer such as "f0001_42", and
+    `tf.train.Example`s with `label` and the pixels.
+  """
   users = store.show_progress(given.num_users)
   for user, (images, labels) in zip(users, _draw_writers(given), strict=True):
     suffix = np.random.default_rng([given.seed, user]).integers(100)

@@ -53,6 +53,12 @@ def _thin(masks: np.ndarray) -> np.ndarray:
 
   The parallel thinning algorithm of Zhang and Suen, 1984, "A Fast Parallel
   Algorithm for Thinning Digital Patterns", on a whole stack of masks at once.
+
+  Args:
+    masks: Ink, bool `[num, height, width]`.
+
+  Returns:
+    The lines, of the same shape.
   """
   masks = masks.copy()
   _, height, width = masks.shape
@@ -86,6 +92,9 @@ def _thin(masks: np.ndarray) -> np.ndarray:
 
 def _font_lines(font: str) -> tuple[np.ndarray, np.ndarray]:
   """Computes the distance of each pixel to the centre line of a character.
+
+  Args:
+    font: Name of a font that Matplotlib has, without `.ttf`.
 
   Returns:
     Distances for each character of the font, centred, in pixels of a map:
@@ -126,7 +135,11 @@ def _font_atlas() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def upsampling() -> np.ndarray:
-  """Computes the matrix `[28, GRID_SIZE]` of cubic splines, grid to pixels."""
+  """Computes the matrix `[28, GRID_SIZE]` of cubic splines, grid to pixels.
+
+  Returns:
+    float64; the product with values on the grid is smooth along 28 pixels.
+  """
   at = np.linspace(0, GRID_SIZE - 1, IMAGE_SIZE)[np.newaxis]
   splines = []
   for unit in np.eye(GRID_SIZE):
@@ -137,6 +150,9 @@ def upsampling() -> np.ndarray:
 @dataclasses.dataclass(frozen=True)
 class FontMaps:
   """Centre lines of all characters in all fonts, each as large as the others.
+
+  A distance map lets a pen of any width trace the line: ink is where the
+  distance is small.
 
   Attributes:
     distances: To the centre line, in pixels of the map, float32 `[62, fonts,
@@ -161,6 +177,9 @@ def font_maps(side: int, unit: float) -> FontMaps:
     side: Side of a map in pixels.
     unit: Half the height or width of a centre line on it in pixels, whichever
       is larger.
+
+  Returns:
+    The maps, which are made once for the same arguments.
   """
   distances, half_extents = _font_atlas()
   larger = np.maximum(half_extents.max(axis=1), 1.0)

@@ -48,7 +48,14 @@ _Photos = Iterable[tuple[int, Image.Image]]
 
 
 def num_classes(num_users: int) -> int:
-  """Returns the number of classes that so many users share."""
+  """Returns the number of classes that so many users share.
+
+  Args:
+    num_users: Number of users.
+
+  Returns:
+    About 5.2 times the square root of it, and at least 6.
+  """
   return max(6, round(5.2 * num_users**0.5))
 
 
@@ -79,7 +86,14 @@ def draw_labels(generator: np.random.Generator, classes: int) -> np.ndarray:
 
 
 def draw_size(generator: np.random.Generator) -> tuple[int, int]:
-  """Draws a height and a width of 90 to 180 pixels, mostly not upright."""
+  """Draws a height and a width of 90 to 180 pixels, mostly not upright.
+
+  Args:
+    generator: Source of randomness.
+
+  Returns:
+    Height and width; three in ten are upright.
+  """
   short = int(generator.integers(*_SHORT_SIDES))
   long = round(short * generator.choice(_ASPECTS))
   is_upright = generator.random() < 0.3
@@ -92,7 +106,17 @@ def _take_photos(
   labels: np.ndarray,
   whose: Iterable[tuple[int, int]],
 ) -> _Photos:
-  """Yields photos of classes, each by a user who has a number for it."""
+  """Yields photos of classes, each by a user who has a number for it.
+
+  Args:
+    generator: Source of randomness.
+    given: Arguments of the generator of the data.
+    labels: Class of each photo, int64 `[n]`.
+    whose: User and number of each photo, as many or more.
+
+  Yields:
+    A class and a photo.
+  """
   for label, (user, index) in zip(labels.tolist(), whose, strict=False):
     photo = textures.take_photo(
       generator,
@@ -106,7 +130,12 @@ def _take_photos(
 
 
 def _draw_user(given: store.Config, user: int) -> _Photos:
-  """Draws photos of a user who shares classes with others."""
+  """Draws photos of a user who shares classes with others.
+
+  Args:
+    given: Arguments of the generator.
+    user: Number of the user.
+  """
   generator = np.random.default_rng([given.seed, 0, user])
   labels = draw_labels(generator, num_classes(given.num_users))
   whose = zip(itertools.repeat(user), itertools.count(), strict=False)
@@ -114,7 +143,14 @@ def _draw_user(given: store.Config, user: int) -> _Photos:
 
 
 def _draw_test(given: store.Config) -> _Photos:
-  """Draws photos of all classes by people who are no users."""
+  """Draws photos of all classes by people who are no users.
+
+  Args:
+    given: Arguments of the generator.
+
+  Returns:
+    5 to 11 photos of each class, each in another style.
+  """
   classes = num_classes(given.num_users)
   generator = np.random.default_rng([given.seed, 1])
   counts = generator.integers(*_TEST_IMAGES, size=classes)
@@ -124,7 +160,15 @@ def _draw_test(given: store.Config) -> _Photos:
 
 
 def _draw_person(seed: int, user: int) -> Iterator[Image.Image]:
-  """Yields photos of one pattern, in another style each."""
+  """Yields photos of one pattern, in another style each.
+
+  Args:
+    seed: Seed of all people.
+    user: Number of the person.
+
+  Yields:
+    12 to 28 photos with sides of 92 to 112 pixels.
+  """
   generator = np.random.default_rng([seed, user])
   person = int(generator.integers(2**62))
   for number in range(generator.integers(*_IMAGES_OF_PERSON)):
@@ -195,7 +239,13 @@ def _place_face(given: store.Config, user: int) -> _Files:
 
 
 def _place_start(given: store.Config, user: int) -> _Files:
-  """`<person>/<n>.png`, to pretrain on: half are strokes."""
+  """`<person>/<n>.png`, to pretrain on: half are strokes.
+
+  Args:
+    given: Arguments of the generator.
+    user: Number of the user; every fourth is a texture, and another fourth a
+      thing.
+  """
   draw = (
     _draw_stroke_photos,
     _draw_texture_photos,
@@ -236,14 +286,30 @@ def _draw_shape_photos(seed: int, user: int) -> Iterator[np.ndarray]:
 def _expose_half(
   generator: np.random.Generator, pixels: np.ndarray
 ) -> np.ndarray:
-  """Lights, tints and blurs half of all images."""
+  """Lights, tints and blurs half of all images.
+
+  Args:
+    generator: Source of randomness.
+    pixels: uint8 `[height, width, 3]`.
+
+  Returns:
+    An image of the same shape.
+  """
   if generator.random() < 0.5:
     return pixels
   return shapes.expose(generator, Image.fromarray(pixels))
 
 
 def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:
-  """Colours half of all drawings, three in ten of these light on dark."""
+  """Colours half of all drawings, three in ten of these light on dark.
+
+  Args:
+    generator: Source of randomness.
+    grey: uint8 `[height, width]`, paper 255.
+
+  Returns:
+    uint8 `[height, width, 3]`.
+  """
   ink = np.zeros(3)
   paper = np.ones(3)
   if generator.random() < 0.5:
@@ -277,11 +343,13 @@ def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:
       `<person>/<person>/<n>.jpg`; "photos_match": `gallery/<person>/` and
       `query/<person>/` of other people, of whom every fifth is in the query
       alone; "photos_shared": `<user>/<class>/<n>.jpg` of users who share
-      classes.
+      classes; "photos_start": `<person>/<n>.png` of strokes, textures and
+      shapes, to pretrain on.
     **fields: Those of `store.Config`.
 
   Raises:
-    errors.FieldError: If one of them is out of range.
+    errors.FieldError: If one of them is out of range; there can be at most
+      100,000 users.
     errors.DataError: If the folder holds something else.
   """
   given = store.Config(**fields)
@@ -305,7 +373,15 @@ def _write_records(
   *,
   share: float,
 ) -> None:
-  """Writes a share of the classes, and of the users those with most images."""
+  """Writes a share of the classes, and of the users those with most images.
+
+  Args:
+    folder: Folder of the variant, which does not exist.
+    users: Classes and encoded images of each user.
+    test: Classes and encoded images of the test set.
+    share: Share of classes and users, in (0, 1]. Users with fewer than two
+      images of the classes have no file.
+  """
   all_classes = num_classes(len(users))
   classes = max(2, round(share * all_classes))
 

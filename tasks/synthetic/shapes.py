@@ -56,7 +56,12 @@ class _Part(NamedTuple):
 def _draw_outline(
   generator: np.random.Generator, radii: tuple[float, float]
 ) -> np.ndarray:
-  """Draws a triangle, a box or an ellipse around 0, `[corners, 2]`."""
+  """Draws a triangle, a box or an ellipse around 0, `[corners, 2]`.
+
+  Args:
+    generator: Source of randomness.
+    radii: Range of the radii, in halves of the picture's side.
+  """
   corners = generator.choice(_CORNERS, p=(0.2, 0.25, 0.55))
   points = _circle(corners) * generator.uniform(*radii, 2)
   return _turn(points, generator.normal(0, 0.5))
@@ -75,7 +80,15 @@ def _turn(points: np.ndarray, angle: float) -> np.ndarray:
 
 
 def _draw_thing(seed: int, thing: int) -> list[_Part]:
-  """Draws a thing, from the back to the front."""
+  """Draws a thing, from the back to the front.
+
+  Args:
+    seed: Seed of all things.
+    thing: Number of the thing; eight in a row are a family.
+
+  Returns:
+    The body, and its parts.
+  """
   family = np.random.default_rng([seed, thing // _FAMILY, 0])
   own = np.random.default_rng([seed, thing, 1])
   tint = family.uniform(40, 230, 3) + own.normal(0, _OWN_COLOUR, 3)
@@ -130,7 +143,12 @@ def draw(size: int, *, seed: int, thing: int, index: int) -> np.ndarray:
 
 
 def _draw_background(generator: np.random.Generator, side: int) -> Image.Image:
-  """Draws a wall with something on it that has no meaning."""
+  """Draws a wall with something on it that has no meaning.
+
+  Args:
+    generator: Source of randomness.
+    side: Height and width in pixels.
+  """
   picture = Image.new("RGB", (side, side), _rgb(generator.uniform(0, 255, 3)))
   pen = ImageDraw.Draw(picture)
   for _ in range(generator.integers(0, 5)):

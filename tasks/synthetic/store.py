@@ -38,7 +38,14 @@ class Config(config.Config):
 
 
 def show_progress(num_users: int) -> Iterator[int]:
-  """Yields the numbers of the users; a bar on a terminal shows what is left."""
+  """Yields the numbers of the users; a bar on a terminal shows what is left.
+
+  Args:
+    num_users: Number of users.
+
+  Yields:
+    0, 1, ... num_users - 1.
+  """
   yield from progress.create_bar(
     "Drawing", unit="users", items=range(num_users)
   )

@@ -84,7 +84,15 @@ class _Symbols(NamedTuple):
 
 
 def _draw_symbols(keys: tf.Tensor) -> _Symbols:
-  """Draws symbols of keys `[k]`."""
+  """Draws symbols of keys `[k]`.
+
+  Args:
+    keys: Keys of the symbols, from `split_mix.derive_population_keys`.
+
+  Returns:
+    Parameters with a leading dimension `[k]`; strokes that a symbol has not are
+    drawn, too, and `exists` is 0 for them.
+  """
   words = split_mix.draw_uniforms(keys, 1 + 5 * _STROKES)
   number = 1.0 + tf.floor(_STROKES * words[:, :1, 0])
   order = tf.range(_STROKES, dtype=tf.float32)
@@ -230,7 +238,11 @@ def _place(
 
 @functools.cache
 def _profiles() -> np.ndarray:
-  """Tabulates how a point inks a row of pixels, `[pens * places, SIDE]`."""
+  """Tabulates how a point inks a row of pixels, `[pens * places, SIDE]`.
+
+  Returns:
+    Whole numbers up to 63, as float32: a Gaussian as wide as the pen.
+  """
   places = (np.arange(_PLACES) + 0.5) / _FINE - _MARGIN
   apart = np.arange(SIDE) - places[:, np.newaxis]
   tables = [np.exp(-0.5 * np.square(apart / pen)) for pen in _PENS]
@@ -268,7 +280,11 @@ def _trace(
 
 
 class Symbols:
-  """Symbols that are numbers."""
+  """Symbols that are numbers.
+
+  The same symbol has the same images, whoever else is drawn, and on any
+  processor.
+  """
 
   def __init__(self, seed: int):
     """Initialises the symbols.

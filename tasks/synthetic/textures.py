@@ -44,7 +44,16 @@ def _pick_colour(
 def light(
   generator: np.random.Generator, height: int, width: int
 ) -> np.ndarray:
-  """Draws light from some side, about 1, float64 `[height, width, 1]`."""
+  """Draws light from some side, about 1, float64 `[height, width, 1]`.
+
+  Args:
+    generator: Source of randomness.
+    height: Height in pixels.
+    width: Width in pixels.
+
+  Returns:
+    Factors for the pixels; they change evenly across the picture.
+  """
   down = np.linspace(-1, 1, height)
   across = np.linspace(-1, 1, width)
   slopes = generator.normal(0, 0.15, 2)
@@ -75,7 +84,17 @@ def _expose(
 def _add_waves(
   generator: np.random.Generator, x: np.ndarray, y: np.ndarray
 ) -> np.ndarray:
-  """Sums random plane waves at places; the mean is 0 and the variance 1."""
+  """Sums random plane waves at places; the mean is 0 and the variance 1.
+
+  Args:
+    generator: Source of frequencies, directions and phases.
+    x: Places to the right, float32 `[height, width]`; the shorter side of a
+      picture is 2.
+    y: Places down, of the same shape.
+
+  Returns:
+    float32 `[height, width]`.
+  """
   frequencies = np.pi * generator.uniform(*_FREQUENCIES, _WAVES)
   angles, phases = generator.uniform(0, 2 * np.pi, (2, _WAVES))
   phases = phases.astype(np.float32)
@@ -89,7 +108,15 @@ def _add_waves(
 
 
 def _cover(field: np.ndarray, pixels: float) -> np.ndarray:
-  """Returns how much of each pixel belongs to where a field is positive."""
+  """Returns how much of each pixel belongs to where a field is positive.
+
+  Args:
+    field: `[height, width]`, for example a sum of waves.
+    pixels: Pixels of a unit of length; with more of them the edge is sharper.
+
+  Returns:
+    Shares in [0, 1], `[height, width, 1]`.
+  """
   share = np.clip(0.5 + 0.25 * pixels * field, 0, 1)
   return share[..., np.newaxis]
 
@@ -147,6 +174,9 @@ def take_photo(
     generator: Source of randomness.
     size: Height and width.
     **whose: What else `draw` asks for.
+
+  Returns:
+    The picture, in colour or grey.
   """
   image = Image.fromarray(draw(size, **whose))
   return image.convert("L") if generator.random() < _GREY_SHARE else image
@@ -158,6 +188,9 @@ def encode(image: Image.Image, name: str = "x.jpg") -> bytes:
   Args:
     image: The image.
     name: Name of the file; JPEG if it ends in ".jpg", else PNG.
+
+  Returns:
+    The contents of the file.
   """
   content = io.BytesIO()
   if name.endswith(".jpg"):
