@@ -281,6 +281,9 @@ class _Characters:
 
     Args:
       split: "train", "validation" or "test".
+
+    Returns:
+      The number of digits and capitals for "train", else of small letters.
     """
     is_train = split == "train"
     source = self.train if is_train else self._splits[split]

@@ -85,7 +85,7 @@ def create_photos_task(config: task_config.PhotosConfig) -> task_lib.Task:
       there are, who has an image of a class that trains, and which images have
       several owners (`photo_checks.bound_contributions`). It decides the size
       of the population, of the heads and of the images, and what is left out.
-    What the images show is not public, and decides nothing for others.
+    The content of the images is not public, and decides nothing for others.
 
   Args:
     config: The folder or the table; `image_size` depends on the number of users

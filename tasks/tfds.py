@@ -2,7 +2,7 @@
 
 One feature of an example names its user, another its class. The task copies the
 images once, as they are encoded, to files below the cache directory and lists
-them in a table. From there on they are photos of your own, see `tasks.photos`.
+them in a table. It then treats them like your own photos, see `tasks.photos`.
 """
 
 from __future__ import annotations

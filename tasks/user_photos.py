@@ -58,7 +58,7 @@ class Photos:
     second. Where bad examples are skipped, every image is also decoded once.
 
     Args:
-      folder: With `train/<user id>` and `test.tfRecord`.
+      folder: Folder with `train/<user id>` and `test.tfRecord`.
       config: The task's.
       name: Beginning of the names of the indices.
       is_validation: Maps labels of the test file, int64 `[n]`, to whether they

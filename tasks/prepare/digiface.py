@@ -301,6 +301,9 @@ class Job(output.Job):
     Args:
       image_id: Path of the image below the folder of all sources.
 
+    Returns:
+      Bytes of the PNG file.
+
     Raises:
       output.BadImageError: If its CRC in a zip is another one, or it cannot be
         unpacked.

@@ -31,6 +31,10 @@ class PreparationConfig(config_lib.Config):
     dry_run: Whether to say only what was found, what is missing and how much
       disk it takes, and write nothing.
     on_bad_example: Treatment of images that are missing or damaged.
+
+  Raises:
+    FieldError: If the source is no folder, the output is a file, or the task
+      has no such variant.
   """
 
   task: str = config_lib.field(choices=_PUBLISHERS)

@@ -160,6 +160,7 @@ def _draw_background(generator: np.random.Generator, side: int) -> Image.Image:
 
 
 def _rgb(colour: np.ndarray) -> tuple[int, ...]:
+  """Returns a colour as Pillow takes it, clipped to [0, 255]."""
   return tuple(np.clip(colour, 0, 255).astype(int).tolist())
 
 

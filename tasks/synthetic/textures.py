@@ -173,7 +173,7 @@ def take_photo(
   Args:
     generator: Source of randomness.
     size: Height and width.
-    **whose: What else `draw` asks for.
+    **whose: Other arguments of `draw`: seed, class_id, user and index.
 
   Returns:
     The picture, in colour or grey.

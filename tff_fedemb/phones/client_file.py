@@ -246,7 +246,7 @@ class ClientFile:
       labels: Rows of the head for the images, int32 `[n]`.
       order: Rows of the examples of each step, int32 `[steps, batch]`; -1 is an
         empty place.
-      learning_rate: That of the round, a scalar.
+      learning_rate: Learning rate of the round, a scalar.
       **tensors: Weights of the backbone and of the head, by name; and
         `warm_up`, like `order`, if the head is first trained alone.
 
@@ -315,7 +315,7 @@ class _Steps:
       file: The file that they are part of.
       images: Images of the client, uint8 `[n, height, width, channels]`.
       labels: Rows of the head for them, int32 `[n]`.
-      learning_rate: That of the round, a scalar.
+      learning_rate: Learning rate of the round, a scalar.
       weights: All weights of the backbone before the first step, by name.
       rows: Rows of the head, `[classes, dim]`.
     """

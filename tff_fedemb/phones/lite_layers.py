@@ -50,7 +50,7 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor):
     bias: `[channels]`.
 
   Returns:
-    Of the shape of `x`.
+    A tensor of the shape of `x`.
   """
   axes = list(range(x.shape.rank - 1))
 

@@ -171,6 +171,18 @@ class TfliteRuntime(in_process.InProcessRuntime):
 
     The number of the round comes from the state, and so does the model that is
     written for the clients.
+
+    Args:
+      state: State of the process that was initialized last.
+      client_ids: The clients of the round, possibly none.
+
+    Returns:
+      The new state, and the metrics as TFF structures them.
+
+    Raises:
+      client_error.ClientError: If a client's process failed, and the client is
+        not left out.
+      RuntimeError: If there is no process, or in a fork.
     """
     structure = self.structured_state(state)
     round_num = int(structure.client_work)

@@ -106,6 +106,9 @@ def _read(content: bytes, start: int, entry: Any) -> np.ndarray:
 
   Returns:
     An array that shares the memory of the content.
+
+  Raises:
+    ValueError: If shape, type and offsets contradict each other or the file.
   """
   dtype = _TYPES[entry["dtype"]]
   begin, end = entry["data_offsets"]

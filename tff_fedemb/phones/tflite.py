@@ -1,4 +1,4 @@
-"""Converts a SavedModel to TensorFlow Lite, for phones, and runs the outcome.
+"""Converts a SavedModel to TensorFlow Lite, for phones, and runs the result.
 
 Weights are float32 or float16, or weights and activations are int8 (Jacob et
 al., "Quantization and Training of Neural Networks for Efficient

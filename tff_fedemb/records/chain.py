@@ -157,7 +157,14 @@ class Chain:
     self._given_away[line_digest] = given_away
 
   def _take_first(self, values: dict[str, Any]) -> None:
-    """Takes in the first line."""
+    """Takes in the first line, whose ledger is read once as a check.
+
+    Args:
+      values: JSON values of the line.
+
+    Raises:
+      ValueError: If the file is of another version, or the ledger is damaged.
+    """
     if values["format"] != _FORMAT:
       raise ValueError("a file of another version")
     # It raises an error if the ledger is damaged.

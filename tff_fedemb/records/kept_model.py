@@ -2,14 +2,14 @@
 
 Models are compared by their recall on the validation images, averaged over the
 false accept rates of an evaluation: with few images, recall at a single rate
-varies by chance. The start counts as round 0. Of equal models the later one is
-kept.
+varies by chance. The start counts as round 0. If two models are equal, the
+later one is kept.
 
 Privacy:
   The account of a run covers the models of all rounds, so any of them may be
   released. Choosing among them costs nothing if the images are of users who do
-  not train. By images of users who train, the choice would reveal something
-  about them that no epsilon here covers: do not create a `KeptModel` then.
+  not train. A choice by images of users who train would reveal something about
+  them that no epsilon here covers: do not create a `KeptModel` then.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
   """Describes the guarantee for a card: the report of the run.
 
   Privacy:
-    What the report says about the trace of who took part is left out: the
+    The report's finding about the trace of who took part is left out: the
     guarantee does not cover it, and a model is given away.
 
   Args:

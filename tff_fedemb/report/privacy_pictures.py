@@ -323,7 +323,7 @@ def _compute(
     accountant: str,
     sensitivity: float | None = None,
   ) -> None:
-    """Adds a row for each point."""
+    """Adds a row for each point, by one accountant and sensitivity."""
     for x, participation, rounds in chosen:
       account = dataclasses.replace(
         plan.account,

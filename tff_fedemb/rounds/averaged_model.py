@@ -1,4 +1,4 @@
-"""Averages of models that rounds have released, and of one with its start.
+"""Averages of the models of rounds, and mixtures of a model with the start.
 
 An average over rounds has less noise than the last model alone.
 Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by

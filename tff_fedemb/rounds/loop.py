@@ -65,6 +65,10 @@ class TrainingConfig(config_lib.Config):
       after each round, 0.9 for example; `keep` is last then [no average].
     export_start_share: Share of the start in the model that is evaluated and
       handed over, whose weights lie between those of the start and of rounds.
+
+  Raises:
+    errors.FieldError: If a field is out of its range, or the best model is to
+      be kept along with an average.
   """
 
   rounds: int = config_lib.field(100, minimum=1)

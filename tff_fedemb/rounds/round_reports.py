@@ -1,4 +1,4 @@
-"""What a round tells: a row of metrics, a progress bar, and lines to read."""
+"""Reports of a round: a row of metrics, a progress bar, and lines to read."""
 
 from __future__ import annotations
 

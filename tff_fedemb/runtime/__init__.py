@@ -95,6 +95,10 @@ class RuntimeConfig(config_lib.Config):
       updates; from 1 to 16]. No other option of Ray's changes the rounding of
       results.
 
+  Raises:
+    errors.FieldError: If a field is out of its range, is given for a runtime
+      that has no use for it, or a GPU is required and TensorFlow finds none.
+
   Examples:
     >>> fe.Runtime(runtime="ray", ray_workers=4).ray_workers
     4

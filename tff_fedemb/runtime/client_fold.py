@@ -91,10 +91,10 @@ class ClientGraphs:
     work: Work of one client, or of several one after the other; on one or more
       devices.
     zero: The sum of no update.
-    accumulate: A sum and an update, or some of them, to their sum.
+    accumulate: Maps a sum and one or more updates to their sum.
     addends: As `client_loops.find_addends` of one update.
     sums: The secure sums.
-    clients_per_call: Clients of a call of `work` at most.
+    clients_per_call: Largest number of clients in a call of `work`.
     mixed_bfloat16: Whether clients multiply in bfloat16, see `precision`.
   """
 

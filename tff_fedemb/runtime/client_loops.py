@@ -1,9 +1,9 @@
 """Several clients by one call of a session.
 
-A call costs as much as a step of a small model on a few images. The work of a
-client is put into a loop over clients, which hands out their updates one above
-the other, and adding up into a loop over updates, one after the other: the same
-numbers, bit by bit, as those of a call for each client.
+A call costs as much as a training step of a small model on a few images. So the
+work of a client is wrapped in a loop over clients, which stacks their updates,
+and the addition in a loop over these updates, one after the other. The numbers
+are the same, bit by bit, as those of a call for each client.
 """
 
 from collections.abc import Sequence
@@ -49,16 +49,17 @@ def clients_per_call(
 def find_addends(accumulate: graph_session.RunnableGraph) -> list[int] | None:
   """Finds out whether a graph is plain addition, which needs no session.
 
-  A session would make a new sum with every update, of a large model for as long
-  as its clients train a step. NumPy adds to the one there is.
+  A session would allocate a new sum for every update, which for a large model
+  takes as long as a training step. NumPy adds in place.
 
   Args:
     accumulate: Maps the leaves of a sum and of an update to those of the sum
       with the update.
 
   Returns:
-    The update's leaf that each leaf of the sum is the larger by; None if it is
-    not, or not by one of its shape.
+    For each leaf of the sum, the index of the update's leaf that is added to
+    it; None if some leaf is anything but a sum of two numeric tensors of the
+    same, known shape.
   """
   num_leaves = len(accumulate.results)
   of_sum = accumulate.arguments[:num_leaves]
@@ -111,7 +112,7 @@ def _placeholders(
 def loop_over_clients(
   work: graph_session.RunnableGraph, device: str
 ) -> graph_session.RunnableGraph:
-  """The graph that runs some clients, one after the other.
+  """Builds the graph that runs several clients, one after the other.
 
   Args:
     work: Work of one client. Its first argument is the client's; each result
@@ -140,7 +141,7 @@ def loop_over_clients(
 def loop_over_updates(
   accumulate: graph_session.RunnableGraph,
 ) -> graph_session.RunnableGraph:
-  """The graph that adds some clients' updates to a sum, one after the other.
+  """Builds the graph that adds several updates to a sum, one after the other.
 
   Args:
     accumulate: Maps the leaves of a sum and of an update to those of the sum

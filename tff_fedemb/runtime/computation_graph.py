@@ -25,7 +25,7 @@ from tff_fedemb.runtime import graph_session
 
 
 def _tensor_names(binding: Any, *, role: str) -> list[str]:
-  """Names of a binding's tensors, in the order of the type's leaves.
+  """Lists a binding's tensors, in the order of the type's leaves.
 
   Args:
     binding: A `TensorFlow.Binding` of TFF's `computation.proto`.
@@ -59,7 +59,7 @@ def _node_of(tensor: str) -> str:
 
 
 def _find_ancestors(graph_def: Any, names: Iterable[str]) -> set[str]:
-  """Names of all that some nodes need, with their own.
+  """Finds all nodes that some nodes depend on, these included.
 
   Args:
     graph_def: Graph of the nodes; bodies of functions are not searched.
@@ -102,11 +102,11 @@ def _extract(graph_def: Any, tensors: Iterable[str]) -> Any:
 
 
 def _initialize_first(graph_def: Any, initialize_op: str) -> None:
-  """Has all that may read variables wait until they are initialized.
+  """Makes nodes that may read variables wait for their initialization.
 
   Args:
-    graph_def: Is changed.
-    initialize_op: Name of the operation that initializes them.
+    graph_def: The graph, changed in place.
+    initialize_op: Name of the operation that initializes the variables.
   """
   free = _find_ancestors(graph_def, [initialize_op])
   for node in graph_def.node:
@@ -116,7 +116,7 @@ def _initialize_first(graph_def: Any, initialize_op: str) -> None:
     ):
       free.add(node.name)
   for node in graph_def.node:
-    # A node that needs others than these waits with them.
+    # A node that depends on another node waits together with that one.
     if node.name not in free and free.issuperset(map(_node_of, node.input)):
       node.input.append(f"^{initialize_op}")
 

@@ -143,7 +143,7 @@ def replace_reductions(graph_def: Any) -> None:
   Reductions in the bodies of functions are replaced too.
 
   Args:
-    graph_def: Is changed.
+    graph_def: The graph, changed in place.
   """
   for node in graph_def.node:
     if node.op == _REDUCTION:

@@ -21,10 +21,10 @@ import tensorflow_federated as tff
 
 from tff_fedemb import errors
 
-# Operations that call Python functions, which other processes do not have, and
-# of which no graph keeps those that TFF has traced.
+# Operations that call Python functions: other processes lack the functions, and
+# no graph keeps those that TFF has traced.
 _CALLS_PYTHON = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
-# The name by which TensorFlow knows a variable that is to have none.
+# With this name TensorFlow makes an anonymous variable.
 _NO_NAME = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 _ANONYMOUS = {
   "HashTableV2": "AnonymousHashTable",
@@ -54,7 +54,7 @@ _HANDLES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 
 
 def _keeps_something(op_def: Any) -> bool:
-  """Whether a session might keep something of an operation's for others.
+  """Whether a session might keep state of an operation between runs.
 
   Args:
     op_def: Definition of the operation, an `OpDef`.
@@ -74,7 +74,7 @@ def _keeps_something(op_def: Any) -> bool:
 
 
 def _find_kept(nodes: Iterable[Any], functions: frozenset[str]) -> list[Any]:
-  """Finds the nodes of which a session might keep something.
+  """Finds the nodes whose state a session might keep between runs.
 
   Args:
     nodes: Nodes of the graph or of one function.
@@ -113,13 +113,13 @@ def check_without_python(computation: tff.Computation) -> None:
 
 
 def separate(graph_def: Any) -> bool:
-  """Has each run of a graph make its own resources, if it can.
+  """Makes each run of a graph create its own resources, if it can.
 
   Only resources of the graph itself can become anonymous. In the body of a
   function, each call would make another resource.
 
   Args:
-    graph_def: Is changed.
+    graph_def: The graph, changed in place.
 
   Returns:
     Whether each run needs a session of its own, because a session might keep

@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-# Nodes of a function below which optimizing it costs a client more than it
-# saves. Training has more.
+# Optimizing a function with fewer nodes costs a client more time than it saves.
+# Training has more nodes.
 _SMALL_GRAPH = 50
 
 

@@ -271,12 +271,26 @@ class InProcessRuntime(base.Runtime):
     return self._fold(prepared, client_ids, self._skip_fn)
 
   def structured_state(self, state: FlatState) -> Any:
-    """Puts the leaves together as TFF does, without copying the arrays."""
+    """Puts the leaves together as TFF does, without copying the arrays.
+
+    Args:
+      state: State of the process that was initialized last.
+
+    Returns:
+      Nested containers of the state's own arrays, which are read-only.
+    """
     self._check_state(state)
     return computation_graph.unflatten(state, self._state_type)
 
   def load_state(self, structure: Any) -> FlatState:
-    """Finds leaves by their names where TFF has names; copies their arrays."""
+    """Finds leaves by their names where TFF has names; copies their arrays.
+
+    Args:
+      structure: Nested like what `structured_state` returns.
+
+    Returns:
+      A flat state.
+    """
     base.check_initialized(self._process)
     leaves = computation_graph.flatten(structure, self._state_type)
     return self._flat_state(base.copy_arrays(leaves))

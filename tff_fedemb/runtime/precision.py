@@ -31,7 +31,7 @@ def has_bfloat16() -> bool:
   Returns:
     False also where there is no `/proc/cpuinfo` to read it from.
   """
-  # Linux alone tells.
+  # Only Linux has this file.
   text = _CPU_INFO.read_text() if _CPU_INFO.exists() else ""
   for line in text.splitlines():
     name, _, value = line.partition(":")
@@ -47,7 +47,7 @@ def check_precision(compute_precision: str) -> None:
     compute_precision: One of `PRECISIONS`.
 
   Raises:
-    errors.FieldError: If it has not.
+    errors.FieldError: If the processor lacks it.
   """
   if compute_precision != FLOAT32 and not has_bfloat16():
     raise errors.FieldError(
@@ -58,18 +58,20 @@ def check_precision(compute_precision: str) -> None:
 
 
 def check_backbone(backbone: Any, compute_precision: str) -> None:
-  """Checks that a backbone gains by a precision.
+  """Checks that a backbone is not slowed down by a precision.
 
   TensorFlow has no fast kernels of depthwise convolutions in `bfloat16`: a
   round of MobileNetV2 takes 1.35 times as long as in `float32` on a processor
-  with AVX512-BF16, and as long if they alone are left in `float32`.
+  with AVX512-BF16, and as long as in `float32` if these layers alone are left
+  in it.
 
   Args:
     backbone: A Keras model.
     compute_precision: One of `PRECISIONS`.
 
   Raises:
-    errors.FieldError: If it does not.
+    errors.FieldError: If it has depthwise convolutions and the precision is
+      `MIXED_BFLOAT16`.
   """
   if compute_precision != MIXED_BFLOAT16:
     return
@@ -84,13 +86,11 @@ def check_backbone(backbone: Any, compute_precision: str) -> None:
 
 
 def environment(compute_precision: str) -> dict[str, str]:
-  """Returns the variables by which TensorFlow knows a precision.
+  """Returns the environment variables that set a precision in TensorFlow.
 
-  To be set before TensorFlow computes anything.
-
-  TensorFlow's rewriting is told to leave additions, subtractions and
-  multiplications alone, as otherwise it would round the weights after each
-  step.
+  Set them before TensorFlow computes anything. They keep TensorFlow from
+  rounding additions, subtractions and multiplications, and with them the
+  weights after each step.
 
   Args:
     compute_precision: One of `PRECISIONS`.

@@ -101,7 +101,11 @@ class RayRuntime(in_process.InProcessRuntime):
     self._cluster: ray_cluster.Cluster | None = ray_cluster.Cluster(config)
 
   def require_paths(self, paths: Mapping[str, str]) -> None:
-    """Keeps the paths for each worker to look for before its first client."""
+    """Keeps the paths for each worker to look for before its first client.
+
+    Args:
+      paths: As in the base class; each worker of the cluster has to see them.
+    """
     self._paths = dict(paths)
 
   def initialize(

@@ -83,7 +83,7 @@ def fold_chunks(
 ) -> list[Any]:
   """Trains the clients of some chunks, and adds up the updates of each chunk.
 
-  Without any it makes the process ready.
+  Without chunks it only makes this process ready.
 
   Args:
     setup: Graphs to run, and how.

@@ -30,10 +30,10 @@ MAX_BITWIDTH = 62
 def allow_nested_aggregators() -> None:
   """Lets TFF build and run processes whose aggregators are nested deeply.
 
-  To be called before `tff.learning.ddp_secure_aggregator` becomes a part of a
-  process: TFF's computations are messages of Protocol Buffers, which refuse to
-  read the hundredth level of nesting as a guard against hostile input. It is
-  lifted for this program, which reads its own.
+  Call it before `tff.learning.ddp_secure_aggregator` becomes a part of a
+  process. TFF's computations are messages of Protocol Buffers, which refuse to
+  read the hundredth level of nesting as a guard against hostile input. The
+  guard is lifted for this program, which reads its own messages.
   """
   # Where the implementation in use has its documented switch.
   importlib.import_module("google._upb._message").SetAllowOversizeProtos(True)

@@ -52,7 +52,15 @@ class TffRuntime(base.Runtime):
     atexit.register(self.close)
 
   def _call(self, computation: tff.Computation, *arguments: Any) -> Any:
-    """Runs a computation in the worker."""
+    """Runs a computation in the worker.
+
+    Args:
+      computation: Any computation of TFF.
+      *arguments: Its arguments.
+
+    Raises:
+      RuntimeError: If the runtime is closed, or in a fork.
+    """
     self._check_not_in_fork()
     if self._context is None:
       raise RuntimeError("the runtime must be open, found it closed.")
@@ -64,6 +72,17 @@ class TffRuntime(base.Runtime):
 
     The worker starts with one thread an operation, unless
     `TF_NUM_INTRAOP_THREADS` is set.
+
+    Args:
+      process: As in the base class.
+
+    Returns:
+      The initial state, as TFF structures it.
+
+    Raises:
+      errors.FieldError: If the process calls Python functions.
+      RuntimeError: If the runtime is closed, or in a fork.
+      TypeError: If `process.next` takes anything but client ids.
     """
     base.check_process(process)
     self._process = process
@@ -83,6 +102,17 @@ class TffRuntime(base.Runtime):
 
     Client ids are sent as UTF-8. A client that fails ends the round with TFF's
     own error.
+
+    Args:
+      state: State of the process that was initialized last.
+      client_ids: The clients of the round, possibly none.
+
+    Returns:
+      The new state, and the metrics.
+
+    Raises:
+      RuntimeError: If there is no process, or in a fork.
+      TypeError: If the ids are no sequence of strings.
     """
     process = base.check_initialized(self._process)
     # TFF takes text for ASCII.
@@ -107,7 +137,18 @@ class TffRuntime(base.Runtime):
     return state
 
   def load_state(self, structure: Any) -> Any:
-    """Checks a structure against the process's state, and copies its arrays."""
+    """Checks a structure against the process's state, and copies its arrays.
+
+    Args:
+      structure: Nested like the state.
+
+    Returns:
+      The state, with arrays of its own.
+
+    Raises:
+      RuntimeError: If there is no process.
+      ValueError: If the structure is not that of the process's state.
+    """
     process = base.check_initialized(self._process)
     state_type = process.initialize.type_signature.result
     leaves = computation_graph.flatten(structure, state_type)

@@ -49,10 +49,10 @@ def end_worker() -> None:
 def end_worker_on_exit() -> None:
   """Ends the workers when this process ends, however it ends.
 
-  To be called once by a program, in its main thread; calling it again does no
-  harm. Covers the normal end, an exception, Ctrl-C and, unless the program
-  handles it itself, SIGTERM, which would otherwise end Python at once; with
-  this it raises `SystemExit` in the main thread.
+  Call it once, in the main thread of a program; calling it again does no harm.
+  It covers the normal end, an exception, Ctrl-C and, unless the program handles
+  it itself, SIGTERM, which would otherwise end Python at once; with this it
+  raises `SystemExit` in the main thread.
   """
   _register(os.getpid())
   let_workers_be_interrupted()
@@ -64,11 +64,11 @@ def end_worker_on_exit() -> None:
 
 
 def let_workers_be_interrupted() -> None:
-  """Sees to it that workers that start from now on can be ended by TFF.
+  """Makes sure that TFF can end the workers that start from now on.
 
-  TFF sends SIGINT to a worker and waits. A shell has its background jobs ignore
-  SIGINT, their children inherit that, and the wait would never end. A handler
-  that does nothing ignores the signal as well, but is not inherited.
+  TFF sends SIGINT to a worker and waits. A shell makes its background jobs
+  ignore SIGINT, their children inherit that, and the wait would never end. A
+  handler that does nothing ignores the signal as well, but is not inherited.
   """
   if (
     threading.current_thread() is threading.main_thread()
@@ -78,7 +78,15 @@ def let_workers_be_interrupted() -> None:
 
 
 def _exit_on_signal(signal_number: int, frame: Any) -> None:
-  """Ends the program as if it had called `sys.exit`."""
+  """Ends the program as if it had called `sys.exit`; a signal handler.
+
+  Args:
+    signal_number: The signal; further ones of it are ignored.
+    frame: Unused.
+
+  Raises:
+    SystemExit: Always, with status 128 plus the number, as shells have it.
+  """
   del frame  # Unused.
   # One is enough: a second one must not interrupt the clean-up.
   signal.signal(signal_number, signal.SIG_IGN)

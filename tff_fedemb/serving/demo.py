@@ -63,6 +63,10 @@ class DemoConfig(match_rules.RuleConfig):
       in.
     index: File of a gallery that `match` wrote, in place of the folder.
     port: Port of the page on this machine; 0 takes any free one.
+
+  Raises:
+    errors.FieldError: If there is no model or more than one, both a gallery and
+      an index, or a rate for a gallery without either.
   """
 
   run_dir: str | None = None

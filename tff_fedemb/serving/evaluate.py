@@ -48,6 +48,10 @@ class EvaluationConfig(image_sources.ImageConfig):
       is, to measure each group of 20 classes or more by itself [none].
     metrics: Whether to measure EER, d', precision at 1, R-precision, MAP@R, MRR
       and NMI too.
+
+  Raises:
+    errors.FieldError: If there is no source of images or more than one, or a
+      column of groups without a table.
   """
 
   saved_model: str

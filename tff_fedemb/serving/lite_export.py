@@ -67,6 +67,10 @@ class ExportConfig(image_sources.ImageConfig):
     task: Benchmark on whose held-out images to measure it instead.
     split: Split of the task.
     max_images: Images drawn at random to measure on; 0: all.
+
+  Raises:
+    errors.FieldError: If there is no model or more than one, no format, two
+      sources of images, or the training format without a run.
   """
 
   output_dir: str

@@ -61,6 +61,11 @@ class MatchConfig(match_rules.RuleConfig):
       any more; otherwise a warning names them.
     output_csv: File for the result, in a directory that exists.
     overwrite: Whether to replace a file that exists.
+
+  Raises:
+    errors.FieldError: If there is neither a gallery nor an index, or fields
+      contradict each other: for example a threshold beside a cohort, or a query
+      without a file for the result.
   """
 
   saved_model: str

@@ -49,6 +49,10 @@ class RuleConfig(config_lib.Config):
       those that the model carries and of rates.
     on_bad_example: Treatment of images that cannot be read; skip leaves them
       out and counts them.
+
+  Raises:
+    errors.FieldError: If a field is out of its range, or `fpir_certainty` or
+      `cohort` is given without `fpir`.
   """
 
   fpir: float | None = config_lib.field(None, above=0, below=1)

@@ -1,4 +1,4 @@
-"""Converts a SavedModel to ONNX, and runs the outcome in ONNX Runtime.
+"""Converts a SavedModel to ONNX, and runs the result in ONNX Runtime.
 
 `make setup ONNX=1` installs the packages for both. Images go in as float32, any
 number at a time. The file has all operations of the SavedModel, and the model's

@@ -96,7 +96,12 @@ class _Function:
   owner: Any
 
   def takes_images(self) -> bool:
-    """Whether the only input is a batch of grey or colour images."""
+    """Whether the only input is a batch of grey or colour images.
+
+    Returns:
+      True for shapes `[None, height, width, channels]` of 1, 3 or an unknown
+      number of channels, and numbers of any type.
+    """
     if len(self.inputs) != 1:
       return False
     (spec,) = self.inputs.values()

@@ -103,6 +103,10 @@ class ArrayTask(task_lib.TaskSource):
 
   @property
   def _held_out(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Test and validation data by the name of the field.
+
+    Without data for validation, those for test stand in.
+    """
     return {"test": self.test, "validation": self.validation or self.test}
 
   def __eq__(self, other: object) -> bool:
@@ -113,11 +117,17 @@ class ArrayTask(task_lib.TaskSource):
 
   @functools.cached_property
   def _digest(self) -> str:
+    """SHA-256, in hex, of all arrays; computed once."""
     train = (self.images, self.labels, self.users)
     return chain.digest_of([train, *self._held_out.values()])
 
   def to_json(self) -> dict[str, Any]:
-    """The shape of the images and a digest of all arrays, not the arrays."""
+    """Returns the shape of the images and a digest of all arrays.
+
+    Returns:
+      JSON values `name`, `images` (their shape) and `sha256` (of all arrays,
+      those for test and validation included).
+    """
     return {
       "name": self.name,
       "images": list(self.images.shape),
@@ -126,7 +136,7 @@ class ArrayTask(task_lib.TaskSource):
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> Any:
-    """The record of arrays: nobody can make them of their digest.
+    """Returns a record in place of the arrays, which no digest can restore.
 
     Args:
       values: JSON values that `to_json` returned.
@@ -204,7 +214,7 @@ class ArrayTask(task_lib.TaskSource):
 
 
 def _read(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-  """Images of all splits as uint8, or other examples as float32, checked.
+  """Reads images of all splits as uint8, or other examples as float32.
 
   Args:
     given: Arrays by the names of their fields, those of "images" among them.

@@ -1,4 +1,4 @@
-"""A training run under a deployment: flags, rounds, what came of them.
+"""A training run under a deployment: its flags, rounds and summary.
 
 A program that goes on with a run plays the rounds of the simulation from the
 first one on: they are the same, and so is deployment.csv. Training sees the
@@ -82,7 +82,7 @@ def read_simulation(values: Mapping[str, Any]) -> simulation_lib.Simulation:
 
 
 def describe(simulation: simulation_lib.Simulation) -> dict[str, Any]:
-  """The contents of deployment.json: all that a run's rounds follow from.
+  """Returns the contents of deployment.json, which decide the run's rounds.
 
   Args:
     simulation: Simulation of the run; its progress does not matter.
@@ -176,7 +176,7 @@ class DeployedRounds:
     ledger: ledger_lib.Ledger,
     trace: Iterable[participation_trace.RecordedRound],
   ) -> dict[str, Any]:
-    """Summarizes what came of the deployment of a run that is complete.
+    """Summarizes the deployment of a complete run.
 
     Privacy:
       The epsilon under "measured" is for comparison: it takes the separation
@@ -187,7 +187,7 @@ class DeployedRounds:
       trace: Rounds of its trace.
 
     Returns:
-      JSON values by name; shares are of 1.
+      JSON values by name; shares are in [0, 1].
 
     Raises:
       errors.DataError: If a round could not be released for a month.
@@ -221,7 +221,7 @@ class DeployedRounds:
     return report_lib.json_safe(summary)
 
   def _count_participations(self) -> dict[str, Any]:
-    """Devices that no round reached, and the share of each class of device.
+    """Counts devices that no round reached, and shares by class of device.
 
     Returns:
       `devices_never_reached`, a number, and `participation_by_device_class`,
@@ -273,7 +273,7 @@ def open_rounds(
   simulation: simulation_lib.Simulation,
   directory: run_directory.RunDirectory,
 ) -> DeployedRounds:
-  """Opens the rounds of a run, new or to be gone on with.
+  """Opens the rounds of a run that begins or goes on.
 
   Args:
     simulation: Simulation of the run, before its first round.

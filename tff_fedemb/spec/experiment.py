@@ -197,7 +197,7 @@ class Experiment(run_cost.RunCost):
 
   @property
   def num_parameters(self) -> int | None:
-    """Numbers of an update; None where nothing is noised.
+    """Number of parameters of an update; None without noise.
 
     The head counts if the algorithm shares it, with all training classes.
     """
@@ -216,7 +216,7 @@ class Experiment(run_cost.RunCost):
     return self.task.train_users.digest
 
   def measure_backbone(self) -> tuple[int, int]:
-    """Returns the backbone's trained numbers, and the size of an embedding.
+    """Creates the backbone and measures it.
 
     Returns:
       Number of trainable parameters, and the embedding's number of dimensions.
@@ -233,13 +233,10 @@ class Experiment(run_cost.RunCost):
 
 
 def count_parameters(process: tff.learning.templates.LearningProcess) -> int:
-  """Returns the numbers of an update of a process: its trainable weights.
+  """Returns the number of parameters of an update: the trainable weights.
 
   Args:
     process: Process whose clients' updates are summed.
-
-  Returns:
-    The number, at least 1.
   """
   trainable, _ = _weights_of(process)
   return sum(spec.shape.num_elements() for spec in trainable)

@@ -52,7 +52,7 @@ class RunCost:
 
   @property
   def num_parameters(self) -> int | None:
-    """Numbers of an update; None if unknown, or where nothing is noised.
+    """Number of parameters of an update; None if unknown, or without noise.
 
     Without a task nobody knows the size of the model, and noise is taken for
     a true Gaussian.
@@ -70,7 +70,7 @@ class RunCost:
     The size of an update matters for the bound on the rounding of the noise.
 
     Args:
-      num_parameters: Numbers of the updates that are summed [num_parameters].
+      num_parameters: Number of parameters of an update [num_parameters].
 
     Returns:
       The ledger, for the delta of the run.
@@ -92,7 +92,7 @@ class RunCost:
     )
 
   def predict_ledger(self) -> ledger_lib.Ledger:
-    """Returns the ledger of all rounds to come, as the trace will bear it out.
+    """Returns the ledger of all rounds to come, as the trace will confirm it.
 
     Under a `sampling_seed` anyone can draw all rounds, and so count those that
     a user is in.

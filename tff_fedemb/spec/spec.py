@@ -86,6 +86,10 @@ class ExtrapolationConfig(config.Config):
       of the run.
     extrapolated_delta: Delta of the extrapolation, at most 1 /
       extrapolated_num_users [extrapolated_num_users ** -1.1].
+
+  Raises:
+    errors.FieldError: If a field is out of its range, or delta is more than 1 /
+      extrapolated_num_users.
   """
 
   extrapolated_num_users: int = config.field(10_000_000, minimum=0)

@@ -50,7 +50,7 @@ _MAX_POOLED_USERS = 256
 
 
 class Choice(NamedTuple):
-  """A value of a flag, and why that one, in a phrase.
+  """A value of a flag, and the reason for it in a phrase.
 
   Attributes:
     value: The value, of the flag's type.
@@ -81,8 +81,8 @@ def choose(
     federated: Whether for federated training, or for pooled data.
 
   Returns:
-    By flag what is chosen, in the order in which one follows from another;
-    nothing that was given.
+    Choices by flag, in the order in which one follows from another; flags that
+    were given are not among them.
   """
   chosen: dict[str, Choice] = {}
 

@@ -178,7 +178,7 @@ class Task:
     return lines + [f"warning: {warning}" for warning in warnings]
 
   def leave_out(self, selection_users: int) -> Task:
-    """The task in which some users do not train, but are for validation.
+    """Returns the task in which some users validate and do not train.
 
     Privacy:
       The guarantee covers a choice by the images for validation for the users
@@ -262,6 +262,7 @@ class Task:
 
   @property
   def _dtype(self) -> tf.DType:
+    """Type of the examples' numbers: uint8 for images, else float32."""
     return tf.as_dtype(pipelines.dtype_of(self.image_shape))
 
   @property
@@ -396,7 +397,11 @@ class RecordedTask(TaskSource):
   values: Any = None
 
   def to_json(self) -> dict[str, Any]:
-    """The values as they were found."""
+    """The values as they were found.
+
+    Returns:
+      A copy of `values`.
+    """
     return dict(self.values)
 
   def create(self) -> Task:

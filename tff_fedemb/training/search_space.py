@@ -165,7 +165,7 @@ def _find_fields(
       part; other flags and values may be among them.
 
   Returns:
-    By flag, the path of names to the field and its specification. Fields of a
+    The path of names to each field and its specification, by flag. Fields of a
     class that may be drawn are among them.
   """
   found: dict[str, tuple[tuple[str, ...], config_lib.FieldSpec]] = {}

@@ -221,7 +221,7 @@ class TuningRun:
       )
 
   def _describe(self) -> dict[str, Any]:
-    """The settings by which a directory knows its tuning.
+    """Returns the settings that identify a tuning.
 
     Returns:
       JSON values by name, which a tuning that goes on must have again.
