@@ -70,8 +70,8 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
   path = directory / FILE_NAME
   try:
     directory.mkdir(parents=True, exist_ok=True)
-    # TFF takes any file under this name for the whole one, even the rest of an
-    # interrupted download.
+    # TFF takes any file of this name for the whole database, even the rest of
+    # an interrupted download.
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
       tff.simulation.datasets.emnist.load_data(
         only_digits=False, cache_dir=temporary
@@ -223,7 +223,7 @@ class _Characters:
     # Training reads the split of validation too, but other classes.
     self.train = self._splits["validation"]
     first = [split.read_serialized(limit=1) for split in self._splits.values()]
-    # An example has the names of its features in it.
+    # The names of the features are part of a serialised example.
     self._compact = PIXEL_BYTES.encode() in first[0][0]
     for serialized in first:
       _parse_checked(path, serialized, compact=self._compact)

@@ -14,8 +14,8 @@ from tff_fedemb.spec import task as task_lib
 with epy.lazy_imports():
   from tasks import user_photos
 
-# The published numbers of classes. gld160k: 1,262 authors, 164,172 images;
-# gld23k, a part of it: 233 authors, 23,080 images.
+# Published numbers of classes. gld160k has 1,262 authors and 164,172 images;
+# gld23k, a part of it, has 233 authors and 23,080 images.
 _VARIANTS = {
   "gld160k": (2028, "an author of photos"),
   "gld23k": (203, "an author of photos"),

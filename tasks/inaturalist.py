@@ -15,10 +15,10 @@ with epy.lazy_imports():
   from tasks import user_photos
 
 _NUM_CLASSES = 1203
-# The published splits group the same photos, 120,300, by observer (9,275 of
-# them) or by a grid on the globe, coarse to fine, all with the same numbering
-# of classes. TFF writes those photos only whose cell is known (not "NA") in the
-# grid, so that a split by place may hold fewer.
+# The published splits group the same 120,300 photos by observer (9,275 of them)
+# or by a grid on the globe, coarse to fine, all with the same numbering of
+# classes. TFF writes only photos whose cell in the grid is known (not "NA"), so
+# a split by place may hold fewer.
 _PLACE = "a geographic cell (photos of many people, not one person's)"
 VARIANTS = {
   "user_120k": (_NUM_CLASSES, "an observer who took photos"),

@@ -18,9 +18,9 @@ _FIRST_HELD_OUT = 2**40
 # Users whose images are counted at once.
 _COUNTED = 500_000
 
-# Users, int64 `[k]`, to the numbers of their images, int32 `[k]`.
+# Maps users, int64 `[k]`, to the numbers of their images, int32 `[k]`.
 _Count = Callable[[tf.Tensor], tf.Tensor]
-# Users and these numbers to images `[n, ...]` and labels, int64 `[n]`.
+# Maps users and these numbers to images `[n, ...]` and labels, int64 `[n]`.
 _Draw = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 

@@ -49,20 +49,20 @@ _SIDE = 28
 # same source changes.
 _CONVERSION_VERSION = 4
 _COMPACT_NAME = "omniglot_background_28.npz"
-# The first that exists is read.
+# The first file that exists is read.
 _BACKGROUND = ("images_background.zip", _COMPACT_NAME)
 _EVALUATION = "images_evaluation.zip"
 _IMAGE_NAME = re.compile(r"(^|/)[^/]+/character\d+/\d+_\d+\.png$")
 # Every fifth alphabet in alphabetical order is held out for test, every tenth
-# (from the third) for validation. With five there is one of each.
+# (from the third) for validation. Five alphabets are enough for one of each.
 _TEST = slice(4, None, 5)
 _VALIDATION = slice(2, None, 10)
 _MIN_ALPHABETS = 5
-# The training alphabets in turn: for pretraining on one half, as if it were
-# public, and private training on the other.
+# Training alphabets in turn: one half for pretraining, as if it were public,
+# and the other for private training.
 _HALVES = ("public_half", "private_half")
-# The training alphabets again; those at the same places among them are held
-# out, so that settings can be chosen without looking at the test set.
+# The training alphabets only; those at the same places among them are held out,
+# so that settings can be chosen without looking at the test set.
 _SEARCH = "search"
 _VARIANTS = ("all", *_HALVES, _SEARCH)
 _ERRORS = (OSError, LookupError, ValueError, *bad_examples.ARCHIVE_ERRORS)

@@ -27,11 +27,11 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import embedding
 
 _CHANNELS = {"rgb": 3, "grayscale": 1}
-# Sides in pixels by the number of users from which they are the default. Cards
-# show the side, so it must not depend on how many images users have.
+# Default sides in pixels, by the smallest number of users that they are for.
+# Cards show the side, so it must not depend on how many images users have.
 _SIDES = ((100_000, 224), (10_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
-# The meaning of a user of a table.
+# Meaning of a user if the photos are listed in a table.
 OWNER = "a value of the table's column user"
 # Files and labels by split.
 _HeldOut = dict[str, tuple[np.ndarray, np.ndarray]]

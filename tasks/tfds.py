@@ -32,7 +32,7 @@ with epy.lazy_imports():
   import tensorflow_datasets as tfds
 
 _IMAGE = "image"
-# Stands for the user feature in a table's digest where a class is a user.
+# Part of a table's digest in place of the user feature if each class is a user.
 # Change this when the names of such users change.
 _CLASS_IS_USER = "quoted class"
 
@@ -65,7 +65,7 @@ def _to_text(feature: Any, value: Any) -> str:
     value: Its value in an example.
   """
   if isinstance(feature, tfds.features.ClassLabel):
-    # Where nobody labelled an image, its number is -1.
+    # The number of an image that nobody labelled is -1.
     return feature.int2str(int(value)) if value >= 0 else ""
   if isinstance(value, bytes):
     return value.decode("utf-8", "backslashreplace")

@@ -76,7 +76,8 @@ class Photos:
       bad=bad,
     )
     self.test_path = path = folder / tfrecord_files.TEST_FILE_NAME
-    # An evaluation would not get past one image that cannot be decoded.
+    # Decode all images if bad ones are skipped: an evaluation would fail at an
+    # image that cannot be decoded.
     index = tfrecord_index.open_index(
       [path], config.cache, name=f"{name}_test", decode_all=bad.skips
     )

@@ -35,11 +35,11 @@ _ADVICE = (
   "It must hold subjects_*_imgs.zip of github.com/microsoft/DigiFace1M (for"
   " non-commercial research), or their unpacked folders."
 )
-# The part of 72 images has subjects below this number, the other part has the
-# rest.
+# Subjects below this number have 72 images, the others 5.
 _FIRST_OF_5_IMAGES = 100_000
 VARIANTS = ("72_images", "5_images", "all")
-# Chosen so that 8 identities from either start are enough for all splits.
+# A key for which the first 8 identities of either part are enough for all
+# splits.
 _SPLIT_KEY = b"digiface-16701"
 # Raise this when the conversion of the same source changes.
 _CONVERSION_VERSION = 4

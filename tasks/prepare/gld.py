@@ -85,7 +85,7 @@ def create_jobs(
     if variant not in (None, name):
       continue
     known.append(f"{' and '.join(names)} ({url})")
-    # The publishers of the images have a `test.csv` as well, which is another.
+    # The publishers of the images have another table called `test.csv`.
     places = (folder, f"{folder}.zip", "")
     tables = photo_jobs.find_tables(source_dir, names, places)
     if tables is not None:

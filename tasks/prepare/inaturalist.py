@@ -13,7 +13,7 @@ from tasks import inaturalist
 from tasks.prepare import photo_jobs
 from tff_fedemb import errors
 
-# Each is the name of a column of users and of a folder of the result.
+# Each variant is the name of a column of users, and of a folder of the result.
 VARIANTS = tuple(inaturalist.VARIANTS)
 _TABLES = ("iNaturalist_train.csv", "iNaturalist_test.csv")
 _ARCHIVES = "train_val_images.tar.gz and test2017.tar.gz"

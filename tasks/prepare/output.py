@@ -178,7 +178,8 @@ class Preparation:
     """
     if self._is_complete():
       if not dry_run:
-        # Remove what a program left that was killed between its last two steps.
+        # Remove the leftovers of a program that was killed between its last two
+        # steps.
         shutil.rmtree(self._work, ignore_errors=True)
       return False
     begun = tfrecord_files.read_json(self._identity)

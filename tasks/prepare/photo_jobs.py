@@ -45,7 +45,7 @@ KNOWN_MD5 = {
   "iNaturalist_test.csv": "bcf08a5a740ee76dac4e5af668081891",
 }
 
-# Marks, in the column of users, an image that no user has.
+# In the column of users, this marks an image without a user.
 _NO_USER = "NA"
 # A CSV file as it was found, in a folder or in a zip.
 Table = pathlib.Path | zipfile.Path
@@ -266,10 +266,12 @@ def _list_tar(
         image_id = _image_id(member.name)
         if member.isreg() and image_id in image_ids:
           found.setdefault(image_id, (path, member.offset_data, member.size))
-        # The archive would keep every member, a gigabyte for the largest one.
+        # Forget each member: the archive would keep them all, a gigabyte for
+        # the largest archive.
         archive.members = []  # type: ignore[attr-defined]
       end = archive.offset
-    # `tarfile` takes a damaged header for the end, which is a block of zeros.
+    # At a damaged header `tarfile` stops as at the end, which is a block of
+    # zeros.
     with path.open("rb") as file:
       file.seek(end)
       block = file.read(tarfile.BLOCKSIZE)

@@ -14,7 +14,7 @@ from tasks.synthetic import store
 FILE_NAME = "omniglot_background_28.npz"
 # Images of a character.
 _IMAGES = 20
-# They take characters in turn, so held-out alphabets are like the others.
+# Alphabets take characters in turn, so held-out alphabets are like the others.
 _NUM_ALPHABETS = 30
 
 

@@ -83,7 +83,7 @@ def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
   hands = handwriting.Handwriting(given.seed)
 
-  # Nothing here needs autograph, and the search for it would take long.
+  # Nothing here needs autograph, which would take long to find that out.
   @tf.autograph.experimental.do_not_convert
   def draw(users: tf.Tensor) -> tuple[tf.Tensor, ...]:
     counts = hands.spread_images(users, given.examples_per_user)

@@ -192,7 +192,7 @@ def font_maps(side: int, unit: float) -> FontMaps:
     maps[index] *= unit / half
   low = np.clip(half_extents[:, :1] / (_CAPITAL_HEIGHT / 2), 0.0, 1.0)
   relative = half_extents / larger[:, np.newaxis] / (0.87 + 0.13 * low)
-  # Fonts that are chosen more often have more of the numbers.
+  # A font gets more of the numbers, the more often it is chosen.
   small = np.array([character.islower() for character in CHARACTERS])
   shares = np.cumsum(list(_FONT_WEIGHTS.values()), axis=0)
   shares = shares / shares[-1]

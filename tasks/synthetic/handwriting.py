@@ -26,7 +26,7 @@ _SIDE = glyphs.IMAGE_SIZE
 # A map's side, and a character's half height or width on it, if that is larger.
 _MAP_SIDE = 56
 _MAP_UNIT = 20.0
-# Steps of a map's distances in one of its pixels.
+# Levels of a distance, for each pixel of a map.
 _LEVELS = 16.0
 # Displacement fields are given on a coarse grid of this side.
 _GRID_SIDE = glyphs.GRID_SIZE
@@ -214,7 +214,7 @@ class Handwriting:
     Returns:
       Rows of the maps, int32 `[n]`.
     """
-    # Two of three characters are of the writer's usual font.
+    # Two of three characters are in the writer's usual font.
     quantile = tf.where(drawn[:, 0] < 0.65, usual_font, drawn[:, 1])
     resolution = self._fonts.shape[1]
     place = index * resolution + tf.cast(quantile * resolution, tf.int32)
@@ -233,7 +233,7 @@ class Handwriting:
     keys = split_mix.derive_keys(keys, tf.zeros_like(keys), 2)
     uniforms = split_mix.draw_uniforms(keys, len(self._labels))
     held = tf.cast(uniforms[..., 0] < 0.93, tf.float32)
-    # An Erlang distribution of two steps.
+    # Two-stage Erlang distribution.
     often = -tf.math.log(uniforms[..., 1] * uniforms[..., 2])
     sums = tf.cumsum(held * often * self._repeats, axis=-1)
     return sums[:, :-1] / sums[:, -1:]
@@ -257,7 +257,7 @@ class Handwriting:
     wide = extents[:, 1:]
     # Wide and slanted characters shrink until they fit.
     reach = tf.maximum(tall, aspect * (wide + tf.abs(slant) * tall))
-    # Pixels of a map for one of the image.
+    # Pixels of a map that one pixel of the image covers.
     scale = _MAP_UNIT * reach * tf.exp(-size)
     narrow = scale / aspect
     lean = slant * scale + rotation * narrow

@@ -31,7 +31,8 @@ _ASPECTS = (1.0, 4 / 3, 3 / 2)
 
 _IMAGES_OF_PERSON = (12, 29)
 _PERSON_SIDES = (92, 113)
-# Users of galleries and queries come after all that a folder may have.
+# Number of the first person of galleries and queries, beyond those of any
+# folder.
 _FIRST_STRANGER = 1_000_000
 
 _START_SIDE = 48
@@ -321,7 +322,7 @@ def _colour(generator: np.random.Generator, grey: np.ndarray) -> np.ndarray:
   return (255 * (ink + (paper - ink) * share)).astype(np.uint8)
 
 
-# How a user's photos lie.
+# Layouts of a user's photos, by name.
 FOLDERS: dict[str, Callable[[store.Config, int], _Files]] = {
   "digiface": _place_face,
   "photos": _place_person,

@@ -18,7 +18,7 @@ from tff_fedemb.data import tfrecord_files
 
 Path = str | os.PathLike[str]
 
-# Hidden, so that who lists a folder of users finds nothing else.
+# Hidden, so that a listing of users' folders has nothing else.
 _TOLD = ".generator.json"
 # Raise this when the same arguments give other data.
 _VERSION = 6
@@ -96,7 +96,7 @@ def write_data(
     partial.mkdir()
     write(partial)
     (partial / _TOLD).write_text(json.dumps(parameters))
-    # An empty folder makes room.
+    # This replaces an empty folder.
     partial.replace(folder)
   finally:
     shutil.rmtree(partial, ignore_errors=True)

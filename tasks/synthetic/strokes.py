@@ -31,7 +31,7 @@ _STROKES = 4
 # Points of a stroke. They are no further apart than the pen is wide.
 _POINTS = 24
 _AT = ((np.arange(_POINTS) + 0.5) / _POINTS).astype(np.float32)
-# Strokes are walked in steps of whole numbers, by so many directions.
+# Strokes are walked in steps of whole numbers, in one of this many directions.
 _STEP = 1024
 _DIRECTIONS = 4096
 # Half of a symbol's larger side in pixels.
@@ -59,8 +59,9 @@ _PEN_SPREAD = 1.5
 _FINE = 16
 _MARGIN = 3
 _PLACES = (SIDE + 2 * _MARGIN) * _FINE
-# Largest whole number of a table, steps of a point's weight in a pixel of its
-# stroke, and the largest weight. 63 * 63 * 31 * 96 points are below 2^24.
+# Largest whole number of a table; steps of a point's weight for each pixel of
+# its stroke; and the largest weight. 63 * 63 * 31 * 96 points are below 2^24,
+# up to which float32 holds whole numbers exactly.
 _LEVELS = 63
 _COVER = 8.0
 _MAX_WEIGHT = 31.0

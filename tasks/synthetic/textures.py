@@ -196,6 +196,6 @@ def encode(image: Image.Image, name: str = "x.jpg") -> bytes:
   if name.endswith(".jpg"):
     image.save(content, "JPEG", quality=90)
   else:
-    # Packing takes as long as drawing at the usual level.
+    # At the usual level, compressing takes as long as drawing.
     image.save(content, "PNG", compress_level=1)
   return content.getvalue()

@@ -23,7 +23,7 @@ from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 from tff_fedemb.phones import lite_layers
 
-# Names of inputs and outputs beside the weights.
+# Names of the inputs and outputs that are no weights of the backbone.
 LEARNING_RATE = "learning_rate"
 HEAD_NAMES = ("head", "head_bias")
 LOSS_SUM = "loss_sum"
@@ -268,10 +268,10 @@ class ClientFile:
     for before, after in zip(weights, trained, strict=True):
       change = before - after
       delta.append(change)
-      # A sum of sums rounds less.
+      # Summing in two steps rounds less.
       squares += tf.reduce_sum(tf.reduce_sum(change * change, axis=0))
     norm = tf.sqrt(squares)
-    # A change that is not finite stays so, and the server refuses it.
+    # A change that is not finite stays that way, and the server refuses it.
     clip_norm = self.clip_norm * (1.0 - _ROUNDING)
     factor = tf.minimum(clip_norm / tf.maximum(norm, 1e-30), 1.0)
     clipped = [change * factor for change in delta]
@@ -328,7 +328,7 @@ class _Steps:
     if file.head.is_trained:
       self._head_rate = learning_rate * file.config.head_lr_scale
     # 0, 1, ...: the number of each class. `tf.range` would make shapes that are
-    # unknown before it runs, and with them slow tensors of every gradient.
+    # unknown before it runs, and gradients with unknown shapes are slow.
     self._classes = tf.cumsum(rows[:, 0] * 0.0 + 1.0) - 1.0
 
   def take(
@@ -402,8 +402,8 @@ class _Steps:
     """
     rows = head[0]
     if isinstance(self._file.head, heads.ScaledCosineHead):
-      # Scale the embeddings: the gradient needs a shape that is known, and that
-      # of the logits is not.
+      # Scale the embeddings, not the logits: the gradient needs a known shape,
+      # and the number of classes is unknown.
       scale = self._file.head.scale
       embeddings = scale * lite_layers.normalize_rows(embeddings)
       rows = lite_layers.normalize_rows(rows)

@@ -22,7 +22,7 @@ ROUND = "round"
 TOO_LONG = "too long"
 # How far rounding may take a clipped delta beyond the clip norm.
 _ROUNDING = 1e-5
-# For a header with some spaces.
+# Room for the header of a file.
 _SPARE_BYTES = 1 << 16
 
 
@@ -98,7 +98,7 @@ class Inbox:
     factor = self._clip_norm / norm
     clipped = []
     for part in delta:
-      # One tensor at a time is in float64, which takes twice the memory.
+      # Convert one tensor at a time: float64 takes twice the memory.
       scaled = part.astype(np.float64) * factor
       clipped.append(scaled.astype(np.float32))
     return clipped

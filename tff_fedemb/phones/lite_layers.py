@@ -18,9 +18,9 @@ from tff_fedemb.models import blocks
 
 _layers = tf.keras.layers
 
-# Padding of a pool, below any activation.
+# Value of padding in a pool, below any activation.
 _LOWEST = -1e30
-# Side of the squares that are pooled, and their distance.
+# Side of the squares that are pooled, and the stride.
 _POOL = 2
 
 
@@ -169,7 +169,7 @@ def pool(x: tf.Tensor, *, keeps_last: bool) -> tf.Tensor:
     def gradient(upstream: tf.Tensor):
       left = tf.reshape(upstream, [-1, width, channels])
       shares = []
-      # The first of equal parts has it all, as in TensorFlow.
+      # The first of equal parts gets all of the gradient, as in TensorFlow.
       for part in parts:
         share = left * tf.cast(tf.equal(part, largest), tf.float32)
         shares.append(share)

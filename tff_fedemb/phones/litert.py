@@ -217,7 +217,7 @@ class TfliteRuntime(in_process.InProcessRuntime):
         )
       try:
         for client_id in client_ids:
-          # A future holds its message: both go once it is received.
+          # A future holds its message: both are freed once it is received.
           update = self._receive(inbox, client_id, waiting.popleft())
           if update is not None:
             updates.append(update)

@@ -22,7 +22,7 @@ _TYPES: dict[str, np.dtype] = {
   "U8": np.dtype("u1"),
 }
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
-# Errors that a damaged header causes below.
+# Errors that a damaged header raises in the code below.
 _OF_DAMAGE = (
   ArithmeticError,
   AttributeError,
@@ -115,7 +115,8 @@ def _read(content: bytes, start: int, entry: Any) -> np.ndarray:
   shape = tuple(entry["shape"])
   count = 1
   for size in shape:
-    # Python's integers do not overflow; true is one of them, too.
+    # Python's integers do not overflow. A truth value is an `int` too, so
+    # compare the type.
     if type(size) is not int or size < 0:
       raise ValueError
     count *= size

@@ -52,7 +52,7 @@ class Renaming:
     self._new_functions: dict[str, str] = {}
     self._new_gradients: dict[bytes, bytes] = {}
     self._new_interfaces: dict[bytes, bytes] = {}
-    # By function: new names of its nodes by old ones.
+    # New names of nodes by old ones, by function.
     self._nodes: dict[str, dict[str, str]] = {}
 
   def apply(self) -> None:

@@ -36,7 +36,7 @@ from tff_fedemb.records import run_directory
 NAME = "rounds.jsonl"
 
 _FORMAT = ["tff_fedemb.program.chain", 1]
-# A program that goes on with a run may have other values of these.
+# These may differ when a program goes on with a run.
 _VARYING = ("code_version", "nonce", "previous")
 # Large arrays are digested in parts of this size, on all cores.
 _BYTES_OF_PART = 2**22
@@ -104,17 +104,18 @@ class Chain:
     self.found: Mapping[str, Any] = {}
     # Digests of the lines.
     self._lines: list[str] = []
-    # By round: the digest of the released model for each time that the round
-    # ran, by the digest of the line that records it.
+    # For each round: the digest of the released model for each time that the
+    # round ran, by the digest of the line that records it.
     self._released: list[dict[str, str]] = []
-    # By round: digest of the participants.
+    # Digest of the participants of each round.
     self._participants: list[str] = []
     # Digests of states by the number of finished rounds.
     self._states: dict[int, list[str]] = {}
-    # Digests of the files that may be given away, by the digest of the line;
-    # it begins with the last line of a round or a state, which has none.
+    # Digests of the files that may be given away, by the digest of the line
+    # that records them. The first key is the last line of a round or a state,
+    # which has no files.
     self._given_away: dict[str, dict[str, str]] = {}
-    # Bytes of the whole lines.
+    # Number of bytes of all complete lines.
     self._end = 0
     data = self._path.read_bytes() if self._path.exists() else b""
     for line in data.split(b"\n")[:-1]:
@@ -167,7 +168,7 @@ class Chain:
     """
     if values["format"] != _FORMAT:
       raise ValueError("a file of another version")
-    # It raises an error if the ledger is damaged.
+    # This raises an error if the ledger is damaged.
     ledger_lib.Ledger.from_json(values["planned"])
     self.found = values
 
@@ -202,7 +203,7 @@ class Chain:
     text = json.dumps({"previous": self.head} | values, allow_nan=False)
     line = f"{text}\n".encode()
     with open(self._path, "ab", opener=_open_private) as file:
-      # An incomplete last line goes.
+      # Remove an incomplete last line.
       file.truncate(self._end)
       file.write(line)
       file.flush()

@@ -50,7 +50,7 @@ class Checkpoints:
       errors.FieldError: If the directory cannot be created or made private.
     """
     self._directory = pathlib.Path(directory)
-    # The state of correlated noise has its seed.
+    # The state of correlated noise contains its seed.
     run_directory.make_private(self._directory)
     self._warn = warn
     self._manager = tff.program.FileProgramStateManager(

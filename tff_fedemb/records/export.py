@@ -106,7 +106,7 @@ def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
     variable.name = name
   before, after = _rename_weights(directory / "variables" / "variables", names)
   for node in meta.graph_def.node:
-    # The description of the weights is a constant of the graph too, for the
+    # The graph also has the description of the weights as a constant, for the
     # operation that saves them again.
     if node.op != "Const":
       continue
@@ -114,8 +114,8 @@ def _make_canonical(directory: pathlib.Path, names: list[str]) -> None:
     if before in texts:
       texts[:] = [after]
   path.write_bytes(saved.SerializeToString(deterministic=True))
-  # It has a random number, and digests of the former bytes. Loaders of a
-  # SavedModel do not need it.
+  # The fingerprint has a random number and digests of the former bytes. Loaders
+  # of a SavedModel do not need it.
   (directory / "fingerprint.pb").unlink()
 
 

@@ -90,7 +90,7 @@ class MetricsLog:
     note.write_text(release_lib.NOTE_TEXT)
     csv = tff.program.CSVFileReleaseManager(
       os.path.join(directory, _FILE_NAME),
-      # It replaces the file as a whole, so a killed program leaves no half row.
+      # The file is replaced as a whole, so a killed program leaves no half row.
       save_mode=tff.program.CSVSaveMode.WRITE,
       key_fieldname=ROUND,
     )
@@ -134,6 +134,6 @@ class MetricsLog:
     if frame.empty:
       return []
     accepted = frame[NUM_ACCEPTED][frame[NUM_USERS] > 0]
-    # The most clients that any round accepted, from each round on.
+    # Largest number of clients accepted by any round, from each round on.
     since = accepted[::-1].cummax()[::-1]
     return list(since.index[since == 0])

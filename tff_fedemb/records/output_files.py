@@ -172,7 +172,7 @@ def write(
   Raises:
     FieldError: If a file cannot be written or moved; names its flag.
   """
-  # Files are moved when `moves` ends. `undoing` ends after it.
+  # The files are moved when `moves` exits; `undoing` exits after it.
   with contextlib.ExitStack() as undoing, contextlib.ExitStack() as moves:
     for name, (path, writer) in writers.items():
       partial = moves.enter_context(_replacing(name, path, undoing))

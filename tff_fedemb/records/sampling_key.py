@@ -74,7 +74,7 @@ def read_or_create(directory: str | os.PathLike[str], *, is_new: bool) -> int:
       "Take another directory to start again.",
     )
   key = secrets.randbits(_BITS)
-  # It is on the disk before users are drawn: without it, after a loss of power,
-  # nobody could draw them again.
+  # The key must be on the disk before users are drawn: if it were lost, for
+  # example with the power, nobody could draw them again.
   run_directory.write_private(path, f"{key:0{_BITS // 4}x}\n")
   return key

@@ -46,7 +46,7 @@ _METRICS = "metrics.csv"
 # Epsilons of the same events by the same library differ only by rounding.
 _RELATIVE_TOLERANCE = 1e-6
 _COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms", "epsilon")
-# A file whose values have other names or types leads to these errors.
+# Errors raised by a file whose values have other names or types.
 DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -219,7 +219,7 @@ def _check_finished(
       raise _gainsaid(run_directory.SUMMARY, f"{name} {found}", value)
   now = chain.given_away
   for name in sorted(left.keys() | now.keys()):
-    # The page may differ: it is written again if it was lost.
+    # The page may differ, since it is written again if it was lost.
     if name != run_directory.REPORT and left.get(name) != now.get(name):
       here = f"another digest of {name} behind it"
       raise _gainsaid(run_directory.SUMMARY, f"chain {line}", here)

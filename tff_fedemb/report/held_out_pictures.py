@@ -360,7 +360,7 @@ def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     Two arrays `[images, 2]` in [0, 1], and a share in [0, 1].
   """
   unit = pairs_lib.normalize(embeddings)
-  # PCA needs two numbers, and embeddings may have a single one.
+  # PCA needs two dimensions, but an embedding may have only one.
   unit = np.pad(unit, ((0, 0), (0, 1)))
   pca = decomposition.PCA(n_components=2, random_state=0)
   flat = tsne = pca.fit_transform(unit)

@@ -162,7 +162,7 @@ def _list_paths(patterns: Iterable[str]) -> list[pathlib.Path]:
 
   A pattern that matches nothing counts as a path.
   """
-  # A run may be named in several ways.
+  # Patterns may name a run in several ways.
   paths: dict[pathlib.Path, pathlib.Path] = {}
   for pattern in patterns:
     for path in map(pathlib.Path, glob.glob(pattern) or [pattern]):
@@ -188,7 +188,7 @@ def _create_row(path: pathlib.Path) -> dict[str, Any]:
   if compared["sampling_seed"] is not None:
     # Runs with a given seed have another epsilon, the same for all seeds.
     compared["sampling_seed"] = "given"
-  # Runs with other metrics are the same runs.
+  # Other metrics do not make another run.
   compared.pop("metrics", None)
   noise = ledger.noise
   validation = summary["evaluation"]["validation"]

@@ -139,7 +139,7 @@ class PictureConfig(config_lib.Config):
     )
 
 
-# Writes one picture, whose points are computed already.
+# Writes one picture from points that are already computed.
 _Plot = Callable[[pathlib.Path], None]
 # A place on an axis, and the participation and number of rounds there.
 _Point = tuple[int, participation_lib.Participation, int]
@@ -177,7 +177,8 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
   with output_files.directory(config.output_dir) as directory:
     if config.runs:
       runs = measured_runs.find(config_lib.split_words(config.runs, glob.glob))
-      # First, as these refuse runs that cannot be compared.
+      # Measured runs first: these functions refuse runs that cannot be
+      # compared.
       plots["utility_by_epsilon.png"] = _prepare_utility(config, runs)
       plots["measured_by_users.png"] = _prepare_measured(runs)
     plots |= _prepare_accounting(config, plans)

@@ -122,7 +122,7 @@ def summarize(
       "user_meaning": task.user_meaning,
       "num_frozen_parameters": sum(map(np.size, model_weights.non_trainable)),
       "num_skipped_clients": int(skipped_clients),
-      # None if updates were summed in the clear.
+      # This is None if updates were summed in the clear.
       "secure_sums": experiment.secure_sums,
       **_describe_data(task, metrics),
       "evaluation": evaluation,
@@ -214,7 +214,7 @@ def _create_epsilon_panel(
   grid = np.linspace(1, ledger.rounds, num_points, dtype=int)
   rounds = np.unique(grid).tolist()
   if not claim.is_sampled:
-    # As in the report: the largest number of rounds that a user was in.
+    # Like the report, use the largest number of rounds that a user was in.
     most = max(privacy.max_participations, 1)
     ledger = dataclasses.replace(
       ledger, participation=claim.with_known_schedule(most)

@@ -17,7 +17,7 @@ _STRENGTHS = (
   (sys.float_info.max, "weak", "a weak guarantee, or none in practice"),
   (math.inf, "none", "no guarantee"),
 )
-# Shares above this one would be shown as 100 %.
+# Shares above this one would be displayed as 100 %.
 _CERTAIN = 0.9995
 
 

@@ -410,7 +410,7 @@ class TrainingLoop:
     seconds = state.wall_seconds + time.perf_counter() - start
     # Assigned in one step, so that a signal cannot leave half a state.
     self.state = TrainingState(process_state, rounds_done, seconds, average)
-    # Offered only now: a checkpoint of fewer rounds must not have this model.
+    # Offer the model only now: a checkpoint of fewer rounds must not have it.
     if recalls and self.kept is not None:
       self.kept.offer(rounds_done, recalls, weights)
     return report

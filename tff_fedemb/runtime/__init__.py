@@ -30,17 +30,17 @@ from tff_fedemb.runtime import precision
 if TYPE_CHECKING:
   from tff_fedemb.runtime import base
 
-# A round may do this about a client whose computation fails.
+# Possible reactions of a round to a client whose computation fails.
 ON_CLIENT_ERROR = ("fail", "skip")
 
-# Runtimes that a field is for. A field that is not here is for all of them.
+# Runtimes that take a field. Fields that are not listed are for all of them.
 _TAKEN_BY = {
   "on_client_error": ("in_process", "ray", "tflite"),
   "compute_precision": ("in_process", "ray"),
   "require_gpu": ("in_process",),
 }
 
-# Fields of a `RuntimeConfig` that `open_map` has no use for.
+# Fields of a `RuntimeConfig` that `open_map` does not use.
 OF_ROUNDS = (
   "concurrent_clients",
   "on_client_error",
@@ -111,7 +111,7 @@ class RuntimeConfig(config_lib.Config):
   on_client_error: str = config_lib.field(
     "fail", choices=ON_CLIENT_ERROR, decides=False
   )
-  # Bonawitz et al. 2017 need more than this against a server that cheats.
+  # Against a server that cheats, Bonawitz et al. 2017 need more than this.
   secure_sum_threshold: float = config_lib.field(
     2 / 3, above=0, maximum=1, decides=False
   )

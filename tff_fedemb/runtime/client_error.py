@@ -24,8 +24,9 @@ def _reason(cause: BaseException) -> str:
     The message, with each run of white space as one space.
   """
   text = str(cause)
-  # TensorFlow says where in the graph it was, as far as it knows, before it
-  # says what happened; the last line of the former names the node.
+  # A message of TensorFlow begins with the place in the graph, as far as it is
+  # known, and then says what happened; the last line of the first part names
+  # the node.
   _, node, rest = text.rpartition("\nNode: ")
   if node:
     text = rest.partition("\n")[2]
@@ -65,7 +66,8 @@ class ClientError(RuntimeError):
     )
 
   def __reduce__(self):
-    # Another process gets no cause, which holds on to TensorFlow's objects.
+    # The cause is not sent to another process: it holds on to TensorFlow's
+    # objects.
     return _restore_client_error, (self.client_id, str(self))
 
 

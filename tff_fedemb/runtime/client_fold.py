@@ -20,15 +20,15 @@ from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import graph_session
 from tff_fedemb.runtime import secure_sums
 
-# Calls beyond the number of threads that may have begun or ended while an
-# earlier one is not yet added up: some slack so that a slow client does not
-# idle the other threads, few enough that memory stays near one model a thread.
+# Number of calls, beyond the number of threads, that may run or wait while an
+# earlier one is not added up yet. Some slack keeps a slow client from idling
+# the other threads; a small number keeps memory near one model a thread.
 _CALLS_AHEAD = 1
 _ABANDON_SECONDS = 0.5
-# Bytes; TensorFlow copies what begins elsewhere.
+# Alignment in bytes; TensorFlow copies arrays that begin elsewhere.
 _ALIGNMENT = 64
-# Numbers of a sum that several threads add to: NumPy takes as long to widen
-# float32 to int64 as a client of a large model takes for a step.
+# From this many numbers on, several threads add to a sum: widening float32 to
+# int64 in NumPy takes as long as a training step of a large model.
 _LARGE_SUM = 2**20
 
 # Errors that only the client's own data and training can cause. Memory that ran
@@ -191,8 +191,9 @@ class ClientFold:
           pending.append(self._threads.submit(self._train, clients, prepared))
         if not pending:
           return self._finish_sum(accumulator), total
-        # It stays in the queue while it runs, for `_abandon` to find. After
-        # that it has no name, so that its updates are freed once added.
+        # The call stays in the queue while it runs, so that `_abandon` finds
+        # it. After that nothing refers to it, so that its updates are freed
+        # once added.
         futures.wait([pending[0]])
         for clients, outcome in pending.popleft().result():
           accumulator = self._add(accumulator, clients, outcome, skip_fn, total)
@@ -342,7 +343,7 @@ class ClientFold:
       return
     size = -(-leaf.size // self._num_threads)
     parts = [slice(k, k + size) for k in range(0, leaf.size, size)]
-    # An error of one of them is raised here.
+    # Iterating raises the error of any part.
     for _ in self._adders.map(add, parts):
       pass
 

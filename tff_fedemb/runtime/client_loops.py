@@ -14,8 +14,8 @@ import tensorflow as tf
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import graph_session
 
-# Most updates that one call returns, and most bytes of them. A large model
-# returns one at a time: its steps take far longer than a call.
+# Largest number of updates, and of their bytes, that one call returns. A large
+# model returns one at a time: its steps take far longer than a call.
 _CLIENTS_AT_MOST = 16
 _BYTES_AT_MOST = 8e6
 
@@ -34,7 +34,7 @@ def clients_per_call(
     a run needs a session of its own.
   """
   needs_own_session = work.needs_own_session or accumulate.needs_own_session
-  # Without results, nothing would be in the loop.
+  # Without results, the loop would have nothing to return.
   if needs_own_session or not work.results:
     return 1
   num_bytes = 0
@@ -102,7 +102,7 @@ def _placeholders(
   placeholders = []
   for tensor in tensors:
     shape = None
-    # A tensor of unknown rank has no known shape with one more dimension.
+    # If the rank is unknown, so is the shape with one more dimension.
     if tensor.shape.rank is not None:
       shape = [*leading, *tensor.shape]
     placeholders.append(tf.compat.v1.placeholder(tensor.dtype, shape))

@@ -151,13 +151,14 @@ def import_computation(
   proto.tensorflow.graph_def.Unpack(graph_def)
   needs_own_session = graph_resources.separate(graph_def)
   dataset_loops.replace_reductions(graph_def)
-  # Loops and functions run on the device of the operation that calls them.
-  # So functions that only data sets call stay on the CPU: a GPU would be given
-  # one example at a time.
+  # Loops and functions run on the device of the operation that calls them. So
+  # functions that only data sets call stay on the CPU: a GPU would get one
+  # example at a time.
   for node in graph_def.node:
     node.device = node.device or device
     if node.name == _node_of(proto.tensorflow.session_token_tensor_name):
-      # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
+      # TFF's runtime tells its sessions apart by this token; nothing here reads
+      # it.
       node.op = "Const"
       node.attr.pop("shape", None)
       node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
@@ -168,7 +169,7 @@ def import_computation(
   )
   results = _tensor_names(proto.tensorflow.result, role=f"the result of {name}")
   return graph_session.import_graph(
-    # TFF leaves in a graph much that its results do not need.
+    # TFF leaves much in a graph that its results do not need.
     _extract(graph_def, [*arguments, *results]),
     arguments,
     results,
@@ -194,7 +195,7 @@ def add_to_graph(
   """
   fed = {}
   for tensor, argument in zip(added.arguments, arguments, strict=True):
-    # The identity has the body of a loop capture what is outside of it.
+    # The identity makes the body of a loop capture tensors from outside.
     fed[tensor.name] = tf.identity(argument)
   names = [tensor.name for tensor in added.results]
   results = tf.graph_util.import_graph_def(

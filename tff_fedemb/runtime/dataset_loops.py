@@ -13,7 +13,7 @@ import tensorflow as tf
 
 _REDUCTION = "ReduceDataset"
 _CALL = "StatefulPartitionedCall"
-# Begins names that no function of a process has.
+# Beginning of names that no function of a process has.
 _NAME = "tff_fedemb_dataset_loop"
 
 
@@ -126,7 +126,7 @@ def _replace(reduction: Any, library: Any) -> None:
   """
   name = reduction.attr["f"].func.name
   (function,) = (f for f in library.function if f.signature.name == name)
-  # Nothing but the data set itself may optimize a function with this mark.
+  # With this mark, only the data set itself may optimize the function.
   function.attr.pop("_tf_data_function", None)
   loop = _trace_loop(reduction, function)
   library.MergeFrom(loop.library)

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# TensorFlow has no public way from the name of an operation to what it is.
+# TensorFlow has no public way to look up an operation by its name.
 from tensorflow.python.framework import op_def_registry
 import tensorflow_federated as tff
 
@@ -32,14 +32,14 @@ _ANONYMOUS = {
   "MutableHashTableOfTensorsV2": "AnonymousMutableHashTableOfTensors",
   "MutableHashTableV2": "AnonymousMutableHashTable",
 }
-# Attributes of what a session keeps by a name.
+# Attributes of operations whose resources a session keeps by name.
 _NAMES = frozenset({"container", "shared_name", "use_node_name_sharing"})
-# Operations that TensorFlow calls stateful, and that keep nothing for the next
-# run but their place in a stream of random numbers.
+# Operations that TensorFlow calls stateful, but that keep nothing for the next
+# run except their place in a stream of random numbers.
 _KEEPS_NOTHING = re.compile(
-  # They make what ends with the run.
+  # They make a resource that ends with the run.
   r"Anonymous\w+|Dummy\w+|StackV2|TensorArrayV3"
-  # Their functions are looked at as well.
+  # They call functions, which are checked as well.
   r"|Case|If|StatefulPartitionedCall|While"
   # They draw random numbers.
   r"|CudnnRNN\w*|Multinomial|NonDeterministicInts|ParameterizedTruncatedNormal"
@@ -47,7 +47,7 @@ _KEEPS_NOTHING = re.compile(
   r"|TruncatedNormal|(All|FixedUnigram|LogUniform|Uniform)CandidateSampler"
   # They read, check or print.
   r"|\w+Dataset(V\d)?|Assert|CheckNumerics(V2)?|Print(V2)?|RestoreV2|Timestamp"
-  # They are called stateful to be left alone by optimizers.
+  # They are marked stateful only to keep optimizers away.
   r"|DeepCopy|DeviceIndex|Empty|GuaranteeConst"
 )
 _HANDLES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
@@ -67,7 +67,7 @@ def _keeps_something(op_def: Any) -> bool:
     return True
   return (
     op_def.is_stateful
-    # Another operation made the resource, or the data set, that it is given.
+    # The resource or data set that it takes was made by another operation.
     and not any(each.type in _HANDLES for each in op_def.input_arg)
     and not _KEEPS_NOTHING.fullmatch(op_def.name)
   )
@@ -136,7 +136,7 @@ def separate(graph_def: Any) -> bool:
   for node in kept:
     if node.op not in ("VarHandleOp", *_ANONYMOUS):
       return True
-    # TFF has given a name to all that had none.
+    # TFF has named all resources that had no name.
     names.add((node.attr["container"].s, node.attr["shared_name"].s))
   if len(names) < len(kept):
     return True

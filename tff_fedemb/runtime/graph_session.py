@@ -38,7 +38,7 @@ class RunnableGraph:
   def __post_init__(self):
     self.graph.finalize()
     # TensorFlow refuses to fetch a tensor that is fed, and copies one that an
-    # identity renames, so a result that is an argument is passed on.
+    # identity renames. So a result that is an argument is passed on.
     names = [tensor.name for tensor in self.arguments]
     places = dict(zip(names, range(len(names)), strict=True))
     self._passed_on: list[int | None] = []
@@ -50,7 +50,7 @@ class RunnableGraph:
         self._fetches.append(tensor)
 
   def __reduce__(self):
-    # Graphs cannot be sent to another process, what they are made from can.
+    # Graphs cannot be sent to another process, but their definitions can.
     return import_graph, (
       self.graph.as_graph_def(),
       [tensor.name for tensor in self.arguments],
@@ -80,8 +80,8 @@ class RunnableGraph:
       if self._fetches:
         fetched = iter(session.run(self._fetches, feeds))
     except UnicodeDecodeError as error:
-      # Messages may quote the data that an operation cannot read, and with
-      # bytes that are no text Python cannot read the message either.
+      # A message may quote data that an operation cannot read. If the bytes are
+      # no text, Python cannot read the message either.
       message = error.object.decode(errors="backslashreplace")
       raise tf.errors.DataLossError(None, None, message) from None
     return [
@@ -166,7 +166,8 @@ class SessionPool:
     )
     # Several sessions share a GPU: none may take all of its memory.
     self._config.gpu_options.allow_growth = True
-    # Folding them would hold the zeros of a sum as long as the session lives.
+    # Constant folding would keep the zeros of a sum as long as the session
+    # lives.
     rewrites = self._config.graph_options.rewrite_options
     rewrites.constant_folding = rewrites.OFF
     # TensorFlow optimizes the functions of a data set anew for every client.

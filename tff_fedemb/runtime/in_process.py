@@ -97,7 +97,7 @@ class InProcessRuntime(base.Runtime):
       errors.FieldError: If the processor lacks the precision.
     """
     super().__init__()
-    # This asks the driver alone. A list of logical devices would start
+    # This asks only the driver. A list of logical devices would start
     # TensorFlow, which takes all of the GPUs' memory and starts threads.
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     precision.check_precision(config.compute_precision)
@@ -107,14 +107,14 @@ class InProcessRuntime(base.Runtime):
     self.concurrent_clients = (
       config.concurrent_clients or num_gpus or base.count_cores()
     )
-    # How a client rounds may depend on the number of its threads.
+    # The rounding of a client may depend on the number of its threads.
     self._threads_per_client = (
       1 if num_gpus else max(1, base.count_cores() // self.concurrent_clients)
     )
     self._client_devices = [""]
     if num_gpus > 1:
       self._client_devices = [f"/device:GPU:{i}" for i in range(num_gpus)]
-    # A GPU has the updates of a loop in its own memory.
+    # On a GPU, a loop would keep its updates in the GPU's memory.
     self._clients_per_call = 1 if num_gpus else None
     self.skipped_clients: list[client_error.ClientError] = []
     self._process: tff.templates.IterativeProcess | None = None
@@ -148,7 +148,7 @@ class InProcessRuntime(base.Runtime):
       self._close_sessions()
       self._compile(process)
     self.skipped_clients = []
-    # A session that stayed would hold the variables of a whole model.
+    # A session that stayed open would hold the variables of a whole model.
     with contextlib.closing(
       graph_session.SessionPool([self._initial])
     ) as session:
@@ -299,7 +299,7 @@ class InProcessRuntime(base.Runtime):
     """Makes a state of its leaves, which are marked read-only."""
     state = FlatState(leaves)
     state.type_spec = self._state_type
-    # Structures made of it have the same arrays.
+    # Structures made from the state share its arrays.
     base.make_read_only(leaves)
     return state
 
@@ -348,7 +348,7 @@ def _compile(
     errors.FieldError: If the process is not one broadcast, clients' work and
       sums.
   """
-  # TFF's errors have no type in common, and one of its types is not public.
+  # TFF's errors have no common type, and one of the types is not public.
   with errors.as_field_error(
     "runtime",
     "be tff for a process that TFF cannot compile to one broadcast, clients'"

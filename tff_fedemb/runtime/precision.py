@@ -15,7 +15,7 @@ FLOAT32 = "float32"
 MIXED_BFLOAT16 = "mixed_bfloat16"
 PRECISIONS = (FLOAT32, MIXED_BFLOAT16)
 
-# Any one of these features of a processor, as Linux calls them, is enough.
+# Any one of these processor features is enough; the names are Linux's.
 _BFLOAT16 = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 # Operations of optimizers. TensorFlow would round the weights themselves after

@@ -23,15 +23,15 @@ from tff_fedemb.runtime import ray_cluster
 from tff_fedemb.runtime import ray_worker
 from tff_fedemb.runtime import secure_sums
 
-# Enough for some dozens of workers to end at about the same time, and no more
-# sums to be sent and added up than needed: a chunk costs about 20 ms of a
+# Enough chunks for some dozens of workers to end at about the same time, but no
+# more sums to send and add up than needed: a chunk costs about 20 ms of a
 # processor beside its clients.
 _CHUNKS_AT_LEAST = 64
 _LARGEST_CHUNK = 16
-# Clients of a small model, whose chunks would cost as much as they do, are
+# With a small model, a chunk would cost as much as its clients, so they are
 # dealt to fewer workers.
 _CHUNKS_OF_SMALL_AT_LEAST = 12
-# An environment may have to be installed first, and cores be busy.
+# Starting may include the installation of an environment on busy cores.
 _START_SECONDS = 900.0
 
 
@@ -137,7 +137,7 @@ class RayRuntime(in_process.InProcessRuntime):
       compute_precision=self._config.compute_precision,
       skips=self._skip_fn is not None,
     )
-    # Processes are not shared with what computes with another precision.
+    # Processes with another precision are not reused.
     variables = precision.environment(self._config.compute_precision)
     self._task = cluster.create_task(
       ray_worker.fold_chunks,

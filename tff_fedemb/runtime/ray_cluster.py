@@ -28,10 +28,10 @@ from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 
 _INSTALL = "`make setup RAY=1` installs it, or `pip install ray`."
-# How often a chunk is run whose workers die; `import_ray` sets the same number
-# for those whose memory runs out.
+# Number of times that a chunk is run whose workers die; `import_ray` sets the
+# same number for workers that run out of memory.
 _ATTEMPTS = 4
-# Chunks for each worker that run, or have run, before an earlier one has ended.
+# Chunks for each worker that run, or have ended, while an earlier one runs.
 _CHUNKS_AHEAD = 4
 
 _Chunk = TypeVar("_Chunk")
@@ -48,13 +48,13 @@ def import_ray() -> Any:
   Raises:
     errors.FieldError: If it is not installed.
   """
-  # Ray must not report its use to anyone.
+  # Ray must not report its use to its makers.
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-  # Ray would look for a head that is gone for a minute.
+  # By default Ray looks for a lost head for a minute.
   os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
-  # A task whose memory runs out would be tried again without end.
+  # By default a task that runs out of memory is tried again without end.
   os.environ.setdefault("RAY_task_oom_retries", "3")
-  # A worker without GPUs is to see none, which it says will change.
+  # A worker without GPUs is to see none; Ray warns that this will change.
   warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
   try:
     return importlib.import_module("ray")
@@ -117,7 +117,7 @@ class Cluster:
     }
     address = config.ray_address
     if address is None:
-      # The name is short: those of sockets are at most 107 bytes long.
+      # The name is short because paths of sockets have at most 107 bytes.
       self._directory = tempfile.TemporaryDirectory(
         prefix="ray_", ignore_cleanup_errors=True
       )
@@ -132,11 +132,11 @@ class Cluster:
         "_system_config": {
           "enable_worker_prestart": False,
           "enable_metrics_collection": False,
-          # Ray has workers give way to all else.
+          # By default workers give way to all other processes.
           "worker_niceness": 0,
         },
       }
-    # Ray sets one of its own, which ends the program with another status.
+    # Ray sets a handler of its own, which ends the program with another status.
     handler = signal.getsignal(signal.SIGTERM)
     try:
       with errors.as_field_error(
@@ -193,7 +193,8 @@ class Cluster:
       num_cpus=self._cores,
       num_gpus=self._gpus,
       max_retries=_ATTEMPTS - 1,
-      # A process with a GPU is used again like any other: it starts slowly.
+      # A process with a GPU is used again like any other, since it starts
+      # slowly.
       max_calls=0,
       **options,
     )(function)
@@ -249,7 +250,8 @@ class Cluster:
     try:
       while True:
         workers = self.count_workers()
-        # Workers need not wait for us, unless there is room for more of them.
+        # Keep workers busy with a second chunk each, unless there is room for
+        # more workers.
         is_limited = workers < self._count_room()
         most_running = workers if is_limited else 2 * workers
         room = min(
@@ -265,10 +267,11 @@ class Cluster:
           chunk, references = given.popleft()
           yield self.fetch(references, describe(chunk))
     finally:
-      # A Ray of this machine ends with the program, tasks and all. To cancel a
-      # task whose answer is on its way can end this process (Ray 2.60).
+      # A Ray of this machine ends with the program, and its tasks with it.
+      # Canceling a task whose answer is on its way can end this process (Ray
+      # 2.60).
       for reference in running if self._directory is None else ():
-        # Ray may know nothing of a task that has just ended.
+        # Ray may have forgotten a task that has just ended.
         with contextlib.suppress(TypeError, ValueError):
           self.ray.cancel(reference)
 
@@ -318,7 +321,7 @@ class Cluster:
 
 def _call(cores: int, function: Callable[[Any], Any], chunk: Any) -> Any:
   """Applies a function in a worker, on its own cores."""
-  # Before TensorFlow computes anything there.
+  # Set these before TensorFlow computes anything there.
   os.environ["TF_NUM_INTRAOP_THREADS"] = str(cores)
   os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
   return function(chunk)

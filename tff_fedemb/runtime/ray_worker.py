@@ -65,11 +65,12 @@ def _open_folds(setup: Setup) -> list[client_fold.ClientFold]:
         f"no {path} on {os.uname().nodename}",
       )
   precision.check_precision(setup.compute_precision)
-  # All of these before TensorFlow computes anything.
+  # Set both before TensorFlow computes anything.
   os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
   os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
   graphs = importlib.import_module("ray").get(setup.graphs)
-  # Sessions of their own, so that a failing chunk cancels no other.
+  # Each thread has sessions of its own, so that a failing chunk cancels no
+  # other.
   return [
     client_fold.ClientFold(graphs, num_threads=1, sum_threads=1)
     for _ in range(setup.num_threads)

@@ -23,7 +23,7 @@ from tff_fedemb import errors
 
 # How reports describe secure sums.
 SIMULATED = "simulated, not cryptographic"
-# TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
+# TFF's own simulation sums in signed 64 bits, and leaves one bit for the sum.
 MAX_BITWIDTH = 62
 
 
@@ -35,7 +35,7 @@ def allow_nested_aggregators() -> None:
   read the hundredth level of nesting as a guard against hostile input. The
   guard is lifted for this program, which reads its own messages.
   """
-  # Where the implementation in use has its documented switch.
+  # The implementation in use has this documented switch.
   importlib.import_module("google._upb._message").SetAllowOversizeProtos(True)
 
 
@@ -137,7 +137,7 @@ class RoundTotal:
       else:
         limit = total.dtype.type(modulus)
         rest = np.mod(summand, limit)
-        # The chosen branch never leaves the integers of the type.
+        # The chosen branch never overflows the type.
         total[...] = np.where(
           total < limit - rest, total + rest, total - (limit - rest)
         )
@@ -155,7 +155,7 @@ class RoundTotal:
     Raises:
       TooFewSurvivorsError: If fewer have lasted.
     """
-    # Shares such as 0.7 of 10 clients are a hair above the number they mean.
+    # 0.7 * 10, for example, is a little above 7 in floating point.
     required = math.ceil(threshold * num_clients - 1e-9)
     if self.totals and self.num_survivors < required:
       raise TooFewSurvivorsError(
@@ -165,5 +165,5 @@ class RoundTotal:
         f"{threshold:.4g}",
         "The round has changed nothing.",
       )
-    # As sessions have it, a sum without dimensions is no array.
+    # Like sessions, return no array for a sum without dimensions.
     return [total[()] for total in self.totals]

@@ -18,8 +18,9 @@ from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import worker_process
 
-# The worker makes ready, and holds, as many clients as it may run, and waits
-# between their computations: more than cores, but not all of a round.
+# The worker prepares and holds as many clients as it may run, and waits between
+# their computations: so take more than there are cores, but not all clients of
+# a round.
 _CLIENTS_PER_CORE = 2
 _THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
 
@@ -40,15 +41,15 @@ class TffRuntime(base.Runtime):
     """
     super().__init__()
     worker_process.let_workers_be_interrupted()
-    # The native one, and secure sums in the clear.
+    # This context is the native one, with secure sums in the clear.
     self._context = tff.backends.test.create_sync_test_cpp_execution_context(
       max_concurrent_computation_calls=(
         config.concurrent_clients or _CLIENTS_PER_CORE * base.count_cores()
       )
     )
     self._process: tff.templates.IterativeProcess | None = None
-    # TFF ends the worker when its context is collected. Left to the very end of
-    # the program that fails, the modules it needs being gone by then.
+    # TFF ends the worker when its context is collected. At the very end of the
+    # program that fails, since the modules it needs are gone by then.
     atexit.register(self.close)
 
   def _call(self, computation: tff.Computation, *arguments: Any) -> Any:
@@ -86,9 +87,9 @@ class TffRuntime(base.Runtime):
     """
     base.check_process(process)
     self._process = process
-    # The first computation starts the worker, which is to compute with one
-    # thread an operation: clients that run side by side keep the cores busy,
-    # and with more threads LeNet's rounds took an eighth longer.
+    # The first computation starts the worker, which then uses one thread for an
+    # operation: clients that run side by side keep the cores busy, and with
+    # more threads LeNet's rounds took an eighth longer.
     chosen = os.environ.get(_THREADS_VARIABLE)
     os.environ.setdefault(_THREADS_VARIABLE, "1")
     try:
@@ -115,13 +116,13 @@ class TffRuntime(base.Runtime):
       TypeError: If the ids are no sequence of strings.
     """
     process = base.check_initialized(self._process)
-    # TFF takes text for ASCII.
+    # TFF encodes text as ASCII.
     ids = [
       client_id.encode("utf-8", "surrogateescape")
       for client_id in base.check_client_ids(client_ids)
     ]
     output = self._call(process.next, state, ids)
-    # The Python container differs from process to process.
+    # The type of the Python container depends on the process.
     new_state, metrics = tff.structure.from_container(output)
     return self._read_only(new_state), metrics
 
@@ -158,7 +159,7 @@ class TffRuntime(base.Runtime):
 
   def close(self) -> None:
     """Drops the context, and with it the worker; does nothing in a fork."""
-    # The worker is that of the process that started it.
+    # The worker belongs to the process that started it.
     if self._is_in_fork:
       return
     self._process = self._context = None

@@ -39,8 +39,9 @@ def end_worker() -> None:
   if tff is None:
     return
   _drop_default_context(tff)
-  # In place of a worker that Ctrl-C has ended, a thread of TFF's starts another
-  # one: not from here on, and what has begun to start gets time to appear.
+  # If Ctrl-C has ended a worker, a thread of TFF's starts another one. The hook
+  # prevents that from here on, and the pause lets a worker appear that has
+  # begun to start.
   sys.addaudithook(_refuse_worker)
   time.sleep(_STARTING_SECONDS)
   _end_worker_children()
@@ -98,7 +99,8 @@ def _register(process_id: int) -> None:
   """Ends the workers of a process at its exit; done once for each process."""
 
   def end_own_worker():
-    # A forked child inherits the registration, but the workers are not its own.
+    # A forked child inherits the registration, but the workers are its
+    # parent's.
     if os.getpid() == process_id:
       end_worker()
 

@@ -23,7 +23,8 @@ from tff_fedemb.serving import gallery_index
 with epy.lazy_imports():
   import pandas as pd
 
-# Images that a graph is asked for: the runner-up may be none of them.
+# Number of images that a graph is asked for. The runner-up may not be among
+# them.
 _MAX_NEIGHBOURS = 100
 # The columns of a result, in their order.
 _COLUMNS = [
@@ -97,8 +98,8 @@ def _by_nearest(
   """
   files = index.images["path"]
   classes = index.images["name"]
-  # At most so many are the query itself or of the nearest class: one more is
-  # the runner-up.
+  # At most this many images are the query itself or of the nearest class, so
+  # one more is the runner-up.
   most_of_file = int(files.value_counts().max())
   most_of_class = int(classes.value_counts().max())
   count = most_of_file + most_of_class + 1

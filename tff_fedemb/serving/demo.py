@@ -137,7 +137,7 @@ class Demo:
       num_classes = images["name"].nunique()
       of_gallery = config
       if config.cohort is not None:
-        # A threshold that is given is then one for pairs.
+        # With a cohort, a given threshold is for pairs only.
         of_gallery = dataclasses.replace(config, threshold=None)
       self._rule = match_rules.find(
         of_gallery, self._model, num_classes, len(images)
@@ -204,7 +204,7 @@ class Demo:
     if self._index is None or self._rule is None:
       raise errors.FieldError("gallery", "be given to look pictures up", "none")
     query = self._embed([image])
-    # The query has no file; no file of a gallery has an empty name.
+    # The query has no file, and no file of a gallery has an empty name.
     matches = class_search.find(
       self._index, query, [pathlib.Path()], self._rule.compared
     )

@@ -43,14 +43,14 @@ KINDS = (EXACT, HNSW)
 _LINKS = 32
 _SEARCH = 192
 _BLOCK_ROWS = 10_000
-# Recall is measured on so many queries, and nearest images of each.
+# Recall is measured on this many queries, and nearest images of each.
 _NUM_QUERIES = 200
 _NUM_NEAREST = 10
-# Largest difference between the arithmetic of two searches.
+# Largest difference in rounding between two searches.
 _TIE = 1e-6
 _VERSION = 4
 _COLUMNS = ["name", "path", "digest"]
-# Half as long as SHA-256's, and no collision is known.
+# Half as long as SHA-256, without known collisions.
 _DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
 
 
@@ -211,7 +211,7 @@ class GalleryIndex:
     ):
       row = rows.get(key)
       if row is None and missing[digest]:
-        # One of the same class, if several files of that content moved.
+        # If several files of that content moved, prefer one of the same class.
         row = max(missing[digest], key=lambda row: names[row] == key[0])
         missing[digest].remove(row)
         names[row], paths[row] = key

@@ -505,7 +505,7 @@ def _open_train(task: task_lib.Task) -> ImageSource:
 
   def read(rows: np.ndarray) -> Batches:
     chosen = np.unique(slots[rows])
-    # This marks the rows that are asked for among the chosen users' rows.
+    # Marks the rows that are asked for among all rows of the chosen users.
     is_wanted = np.isin(np.flatnonzero(np.isin(slots, chosen)), rows)
     batches = (images for _, images, _ in _walk(task, user_ids, chosen))
     everything = itertools.chain.from_iterable(batches)
@@ -540,7 +540,7 @@ def _walk(
       lambda batch: (slot, batch["x"], batch["y"])
     )
 
-  # Build one pipeline: to build one for each user takes longer than to read it.
+  # One pipeline for all users: building one for each takes longer than reading.
   batches = tf.data.Dataset.from_tensor_slices(
     (slots, user_ids[slots])
   ).flat_map(read_user)

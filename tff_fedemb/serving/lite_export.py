@@ -310,7 +310,7 @@ def _export(
     card = dataclasses.replace(card, conversion=conversion)
     if number_format == onnx_files.FORMAT:
       content = onnx_files.add_card(content, card)
-    # A file cannot contain its own digest: the card beside it has this.
+    # A file cannot contain its own digest, so only the card beside it has one.
     conversion["size_bytes"] = len(content)
     conversion["sha256"] = hashlib.sha256(content).hexdigest()
     _write(path, content, functools.partial(model_card.write, card))

@@ -37,7 +37,7 @@ with epy.lazy_imports():
 
   from tff_fedemb.serving import saved_models
 
-# The identity of a query that is not accepted.
+# Identity that the result gives to a query that is not accepted.
 UNKNOWN = "unknown"
 
 
@@ -155,7 +155,7 @@ def _execute(config: MatchConfig) -> None:
     added = listed.iloc[changes.new]
   rule = None
   if config.query:
-    # Find the rule before the work: a model may have no such threshold.
+    # Find the rule before the work: the model may have no such threshold.
     known = pd.concat([index.images, added])["name"]
     if known.empty:
       raise errors.FieldError("index", "have an image left", "none")

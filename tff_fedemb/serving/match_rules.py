@@ -107,7 +107,8 @@ class Rule:
     if self.cohort is not None:
       score = score - self.cohort.offsets(queries)
     if self.runner_up_weight:
-      # A class that a graph has not found is at most as similar as the first.
+      # A class that a graph did not find is at most as similar as the nearest
+      # one.
       runner_up = matches["runner_up_similarity"].fillna(score)
       score = score - self.runner_up_weight * runner_up
     return score

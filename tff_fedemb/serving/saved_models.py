@@ -307,7 +307,8 @@ def _create(
     picture = np.random.default_rng(0).integers(0, 256, (1, *shape), np.uint8)
     with errors.as_field_error("image_size", must, image_size):
       embeddings = embed(picture)
-    # Some processors make maps without pixels of what others refuse.
+    # On some processors, images that are too small give empty maps and no
+    # error.
     if not np.all(np.isfinite(embeddings)):
       found = f"{image_size}, which gives embeddings that are not finite"
       raise errors.FieldError("image_size", must, found)
@@ -399,7 +400,7 @@ def _open_keras(model: Any, layer: str | None) -> _Function:
     model = create(model.inputs, model.get_layer(layer).output)
   run = tf.function(functools.partial(model, training=False))
   names = model.output_names or ()
-  # A subclassed model that was never called has neither.
+  # A subclassed model that was never called has neither names nor inputs.
   inputs = {x.name: tf.TensorSpec(x.shape, x.dtype) for x in model.inputs or ()}
   outputs = {}
   for name, tensor in zip(names, model.outputs or (), strict=True):
@@ -463,7 +464,8 @@ def _open_signature(module: Any, path: str) -> _Function:
   functions = [_Function({}, {}, module, module)]
   for traced in module.__call__.concrete_functions:
     arguments = _by_name(traced.structured_input_signature)
-    # Arguments that are no tensors are options; a true one is `training`.
+    # Arguments that are no tensors are options, and one that is true is
+    # `training`.
     if True not in arguments.values():
       inputs = {k: v for k, v in arguments.items() if hasattr(v, "shape")}
       outputs = _by_name(traced.structured_outputs)

@@ -364,7 +364,7 @@ def from_client_data(
   split = len(rows)
   rows += _read_clients("test", test, image_key, label_key)
   images, labels, users = map(list, zip(*rows, strict=True))
-  # One scale for both: black pictures alone do not tell theirs.
+  # Both have one scale, since black pictures alone do not show theirs.
   pixels = arrays.to_pixels(image_key, images, whose=users)
   if pixels.ndim == 3:
     pixels = pixels[..., np.newaxis]

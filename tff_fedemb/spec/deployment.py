@@ -32,7 +32,7 @@ with epy.lazy_imports():
 
   from tff_fedemb.records import run_directory
 
-# Each takes some milliseconds, and a dry run should be quick.
+# A round takes some milliseconds to play, and a dry run should be quick.
 _MAX_ROUNDS_PLAYED = 1000
 _COLUMNS = tuple(
   field.name for field in dataclasses.fields(simulation_lib.RoundOutcome)
@@ -192,7 +192,7 @@ class DeployedRounds:
     Raises:
       errors.DataError: If a round could not be released for a month.
     """
-    # A program that has had nothing to train has not played them.
+    # A program that had no rounds left to train has not played them.
     self.play(ledger.rounds)
     rows, simulation = self.rows, self.simulation
     released = rows[rows.abandoned == 0]

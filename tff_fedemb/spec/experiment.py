@@ -168,7 +168,7 @@ class Experiment(run_cost.RunCost):
     """
     config, claim = self.spec.deployment, self.participation
     local, task = self.spec.algorithm.local, self.task
-    # Without a limit the mean stands for it, so that uneven data take longer.
+    # Without a limit take the mean, so that uneven data take longer.
     images: float = local.max_examples_per_client
     if not images:
       images = task.count_images("train") / len(task.train_users)

@@ -28,9 +28,9 @@ from tff_fedemb.planning import budget
 from tff_fedemb.planning import planning
 from tff_fedemb.spec import spec as spec_lib
 
-# By default, a user may take part again after a quarter of a pass, that is, of
-# the rounds in which the report goal uses up all users: those who are there by
-# day must suffice.
+# By default, a user may take part again after a quarter of a pass. (A pass is
+# the number of rounds in which the report goal uses up all users.) A whole pass
+# would need more users than are available by day.
 _PARTS_OF_PASS = 4
 
 

@@ -377,7 +377,7 @@ def read(run_dir: str | os.PathLike[str]) -> RunSpec:
     raise errors.FieldError("run_dir", "hold a run", f"{run_dir} without")
   task_lib.load_tasks()
   try:
-    # `RunSpec.from_json` would refuse arrays of which only a digest is left.
+    # `RunSpec.from_json` would refuse arrays that are known only by a digest.
     return super(RunSpec, RunSpec).from_json(values)
   except errors.FieldError as error:
     raise run_directory.damaged(path, error) from error

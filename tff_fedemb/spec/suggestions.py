@@ -27,8 +27,8 @@ from tff_fedemb.spec import task as task_lib
 _USERS_PER_CLIENT = {True: 16, False: 4}
 _CLIENTS_PER_ROUND = {True: 4, False: 8}
 _MAX_CLIENTS_PER_ROUND = 2048
-# Few rounds of many: the noise multiplier grows with the cohort, and a user
-# takes part ten times. Twice the rounds of half the users would take as long
+# Few, large rounds: the noise multiplier grows with the cohort, and a user
+# takes part ten times. Twice the rounds with half the users would take as long
 # and cost several times the epsilon.
 _SHARE_OF_USERS = 4
 _ROUNDS = 40
@@ -39,9 +39,9 @@ _CLIP_NORM = 0.3
 _LEARNING_RATES = {"lenet": (0.05, 10.0)}
 _OTHER_LEARNING_RATES = (0.02, 5.0)
 _POOLED_ROUNDS = 20
-# Fewer users cannot hide one of them at any noise that a model learns with, and
-# teach a network too little: training starts from the weights that are shipped,
-# and a few rounds are enough.
+# With fewer users, no noise that a model learns with can hide one of them, and
+# they teach a network too little. So training starts from the weights that come
+# along, and a few rounds are enough.
 _FEW_USERS = 200
 _ROUNDS_FROM_START = 10
 _RATES_FROM_START = (0.005, 20.0)
@@ -61,8 +61,8 @@ class Choice(NamedTuple):
   reason: str
 
 
-# Settles a flag by its name, a value and a reason; returns the value that it
-# has then, which is the user's own if one was given.
+# Settles a flag, given its name, a value and a reason; returns the value that
+# counts, which is the user's own if one was given.
 _Settle = Callable[[str, Any, str], Any]
 
 
@@ -217,13 +217,13 @@ def apply(
   if claim is not None:
     users = _count_users(claim, values)
     changes["participation", "users_per_round"] = users
-  # Classes come first: the fields that they have are known then.
+  # Set classes first: only then are their fields known.
   registered = {x.flag: x.name for x in config.specs(type(spec)) if x.registry}
   classes = {registered[x]: others.pop(x) for x in registered if x in others}
   spec = config.replace(spec, {(name,): x for name, x in classes.items()})
   places: dict[str, tuple[str, ...]] = {}
   for names, field, _ in config.walk(spec):
-    # A part may have a copy of a setting, which follows from that.
+    # A part may have a copy of a setting, which follows from the first one.
     places.setdefault(field.flag, names)
   for name, value in others.items():
     if name not in places:

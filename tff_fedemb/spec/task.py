@@ -346,11 +346,11 @@ class TaskSource(config.Config, abc.ABC):
     """
 
 
-# Tasks of other packages put themselves here when they are imported.
+# Tasks of other packages register themselves here when they are imported.
 SOURCES: registry.Registry[TaskSource] = registry.Registry(
   TaskSource, {}, kind="task"
 )
-# The tasks that come along are above this package, which must not import them.
+# The package `tasks` is above this one: `load_tasks` imports it when needed.
 _TASKS = "tasks.registry"
 
 

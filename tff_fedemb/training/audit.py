@@ -45,7 +45,7 @@ _ASSUMES = (
 )
 # False positive rates at which true positive rates are reported.
 _FALSE_POSITIVE_RATES = np.geomspace(1e-3, 1.0, 31)
-# Bounds, and rates at which canaries are found, in the models up to a round.
+# Bounds, and rates at which canaries are found, for the models up to a round.
 _Findings = dict[str, Any]
 
 
@@ -138,7 +138,7 @@ class _Audit:
       momentum = optimizer.momentum
     points: dict[int, _Findings] = {}
     rounds, every = spec.rounds, spec.evaluate_every
-    # Users always take part.
+    # Only canaries are left out: users always take part.
     left_out = self._slots[~self._included]
     with spec.runtime.create() as runtime:
       state = runtime.initialize(process)
@@ -192,11 +192,11 @@ class _Audit:
         np.array(updates.projections), np.array(self._drawn), noise_of_rounds
       )
     elif is_sgd and config.noise_multiplier and mechanism.strategy is None:
-      # The model moves by so much for one clip norm in a round's sum.
+      # Move of the model for one clip norm in a round's sum.
       step = optimizer.learning_rate * config.clip_norm
       share = claim.users_per_round / claim.num_users
       found["likelihood_ratio"] = updates.likelihood_ratio(
-        # A probability of 1 has no opposite to compare with.
+        # The likelihood ratio needs a probability below 1.
         sampling_probability=min(share, 1 - 1e-9),
         noise_multiplier=config.noise_multiplier,
         step=step / mechanism.clients_per_round,
@@ -222,9 +222,9 @@ class _Audit:
       `epsilon_lower`, the largest bound; `bounds`, all of them; and
       `true_positive_rates` of its statistic.
     """
-    # The claim of the rounds so far allows these rates.
+    # Rates that the claim of the rounds so far allows.
     curve = trade_off.Curve.of(ledger)
-    # A sampled claim is not that of a Gaussian mechanism as a whole.
+    # With sampling, the run as a whole is no Gaussian mechanism.
     unfit = registry.OF_MU if self._experiment.participation.is_sampled else ()
     options: dict[str, Any] = {
       name: {} for name in registry.METHODS if name not in unfit
@@ -236,7 +236,7 @@ class _Audit:
       name: scores_lib.Scores.of_coins(values, self._included)
       for name, values in self._score(updates).items()
     }
-    # Bonferroni: any of them may be the largest.
+    # Bonferroni correction: the largest bound of all is reported.
     level = self._significance / (len(options) * len(scores))
     delta = self._experiment.delta
     bounds = []
@@ -363,7 +363,7 @@ def _summarize(
     "epsilon_claimed": report.epsilon,
     "is_refuted": found["epsilon_lower"] > report.epsilon,
   }
-  # The last round's epsilon, which may take seconds, is that of the report.
+  # Computing epsilon may take seconds, so the last round's is the report's.
   earlier = [number for number in points if number < ledger.rounds]
   claimed = ledger.epsilon_curve(earlier, accountant=report.accountant)
   return {

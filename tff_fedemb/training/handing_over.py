@@ -90,7 +90,7 @@ def hand_over(
     recalls = chosen["last"] = {}
     for split, result in evaluator.evaluate_all().items():
       recalls[split] = result.to_json()["recall_at_far"]
-    # The weights of the start may lack a head.
+    # The weights at the start may lack a head.
     mixed = loop.handed_over(best.weights) if best.round else best.weights
     evaluator.set_weights(mixed)
   return chosen

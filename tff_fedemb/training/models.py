@@ -28,7 +28,8 @@ from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 
 RECORD = "pretrained.json"
-# Recalls of a model that is not given away stay behind.
+# Parts of the choice that a card has. Recalls of models that are not given away
+# stay behind.
 _KEPT_TOLD = ("round", "of_rounds", "by", "start_share")
 _ASSUMPTION = (
   "made from public data: no epsilon here accounts for what these weights"
@@ -87,7 +88,7 @@ def load_start(
   has_begun = record and run_directory.checkpointed_rounds(root)
   if has_begun and not is_needed:
     return Start(None, record)
-  # A backbone of its own: one made before the process would be disowned.
+  # Use a backbone of its own: Keras would disown one made before the process.
   backbone = create_backbone()
   loaded = pretrained.load_pretrained(backbone, path)
   weights = backbone.get_weights()
@@ -372,7 +373,7 @@ def create_card(
     training={
       "task": task.name,
       "unit_of_privacy": task.user_meaning,
-      # It is None where updates were summed in the clear.
+      # This is None if updates were summed in the clear.
       "secure_sums": experiment.secure_sums,
       "backbone": spec.algorithm.backbone.backbone or task.default_backbone,
       "settings": {k: v for k, v in settings.items() if v is not None},
@@ -400,7 +401,7 @@ def _describe_verification(
   images = embedded[split]
   return model_card.describe_verification(
     images.evaluate(model_card.FALSE_ACCEPT_RATES),
-    # Its split may name people.
+    # The description of the split may name people, so leave it out.
     source=f"{split} images of task {task.name}",
     on_training_users=False,
     galleries=gallery_thresholds.measure(

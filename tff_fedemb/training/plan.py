@@ -46,10 +46,10 @@ with epy.lazy_imports():
 _READING_BATCH = 64
 # Virtual clients that are measured, for each core.
 _CLIENTS_PER_CORE = 2
-# Beside the run's own.
+# Noise multipliers that a plan shows beside the run's own.
 _NOISE_MULTIPLIERS = (0.25, 1.0, 4.0)
 _TARGET_EPSILON = 9.0
-# An epsilon above it protects nobody.
+# An epsilon above this protects nobody.
 _NO_PRIVACY = 100.0
 
 
@@ -252,10 +252,11 @@ def _epsilon(
       num_users=math.ceil(growth * participation.num_users),
       users_per_round=math.floor(growth * participation.users_per_round),
     )
-    # The noise on the mean stays, also where rounds get fewer users.
+    # Keep the noise on the mean if rounds get fewer users by rounding down.
     cohort = growth * own.participation.users_per_round
     noise_multiplier *= participation.users_per_round / cohort
-    # A user who gives it means it; any other is to be below 1 / num_users.
+    # Delta must be below 1 / num_users: keep the run's own only if it is small
+    # enough for the larger population.
     delta = min(delta, planning.default_delta(participation.num_users))
   if round_sum is not None:
     ratio = noise_multiplier / own.noise.multiplier
@@ -336,13 +337,13 @@ def _find_growth(cost: run_cost.RunCost) -> tuple[float, float]:
     return _epsilon(cost, growth * own, growth=growth)
 
   def excess(log_growth: float) -> float:
-    # So much noise may leave an epsilon of 0.
+    # With so much noise, epsilon may be 0, which has no logarithm.
     return math.log(max(epsilon_at(log_growth), 1e-9) / _TARGET_EPSILON)
 
   epsilon = epsilon_at(0.0)
   if epsilon <= _TARGET_EPSILON:
     return epsilon, 1.0
-  # A noise multiplier of 2 is enough for most; the loop goes on if it is not.
+  # A noise multiplier of 2 is enough for most runs; otherwise the loop goes on.
   high = math.log(2 / own) if own < 1 else 1.0
   while excess(high) > 0:
     high += 1.0
@@ -440,13 +441,14 @@ def _measure_round(
   """
   users, claim = experiment.task.train_users, experiment.participation
   num_clients, cores = claim.clients_per_round, base.count_cores()
-  # It does not matter who they are: their images are made up.
+  # Any users will do: their images are made up.
   slots = np.arange(num_clients * claim.users_per_client)
   clients = slots.reshape(num_clients, -1)[: _CLIENTS_PER_CORE * cores]
   measured = users.client_ids(list(clients))
   with experiment.spec.runtime.create() as runtime:
     state = runtime.initialize(process)
-    # Clients of one user each warm up: the next rounds find all sessions ready.
+    # Warm up on clients of one user each, so that later rounds find all
+    # sessions open.
     warm_up = users.client_ids(list(slots[:cores, np.newaxis]))
     state, _ = runtime.next(state, warm_up)
     seconds = []

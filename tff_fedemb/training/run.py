@@ -152,8 +152,8 @@ class Run:
     )
     key = self._read_key(is_new=not trace.num_rounds)
     watch.end("files")
-    # Keras disowns layers made before others are made inside a TFF computation:
-    # the process comes first.
+    # The process comes first: Keras disowns layers that were made before others
+    # are made inside a TFF computation.
     process = experiment.build_process()
     watch.end("process")
     self._evaluate_start(by_split, sample)
@@ -233,7 +233,7 @@ class Run:
     draw: Callable[[int], list[np.ndarray]] = functools.partial(
       experiment.participation.sample, key=key
     )
-    # Draws who takes part, if the participation does not.
+    # If there is a deployment, it decides who takes part.
     self._deployed: deployment_lib.DeployedRounds | None = None
     if spec.deployment.deployment is not None:
       self._deployed = deployment_lib.open_rounds(
@@ -494,7 +494,7 @@ class Run:
     training_report.draw(finished)
     report_page.write_release(finished)
     chain.record_given_away(release.digest_files(path))
-    # Nothing of the run comes later than the summary.
+    # The chain ends here: the summary names its last line.
     summary["chain"] = chain.head
     watch.end("pictures")
     seconds = dict(watch.seconds)

@@ -25,8 +25,8 @@ from tff_fedemb.spec import spec as spec_lib
 
 KINDS = ("values", "uniform", "log_uniform")
 
-# Independent distributions: from the name of a field to the kind of its own,
-# one of `KINDS`, and its values or bounds.
+# Independent distributions. Maps the name of a field to the kind of its
+# distribution, one of `KINDS`, and to its values or bounds.
 SearchSpace = Mapping[str, tuple[str, tuple[Any, ...]]]
 
 

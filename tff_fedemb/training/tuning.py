@@ -45,18 +45,18 @@ with epy.lazy_imports():
   from tff_fedemb.training import train
 
 _REPORT = run_directory.TUNING
-# Figures of users who train, which have no noise: the report leaves them out.
+# Figures of users who train, without noise. The report leaves them out.
 _RECALL = "recall_of_best.json"
 _TRIALS = "trials"
 _NUM_TRIALS = f"{_TRIALS}/num_trials.json"
-# Recall at this false accept rate of the first split decides which trial is the
-# best.
+# The best trial is the one with the largest recall at this false accept rate,
+# on the first split.
 _RATE = "0.001"
 _METRIC = f"recall_at_far_{_RATE}"
 _SPLITS = ("validation", "test")
-# These files beside a trial's directory hold how it ended and what it said.
+# Files beside a trial's directory: how it ended, and what it printed.
 _OUTCOME, _LOG = ".json", ".log"
-# The table of a tuning has these values of its report.
+# Values of the report that the table of a tuning shows.
 _SHOWN = (
   "metric",
   *_SPLITS,
@@ -123,7 +123,7 @@ class _Trial:
   @property
   def splits_of_others(self) -> tuple[str, ...]:
     """Splits of which no image is of a user who trains."""
-    # A summary that does not say so is no proof that it is so.
+    # Without this value in the summary, assume that users who train are in it.
     if not self.summary.get("evaluation_on_training_users", True):
       return _SPLITS
     return _SPLITS[:1] if self.summary.get("selection_users") else ()
@@ -250,8 +250,8 @@ class TuningRun:
     if drawn is None:
       if generator is None:
         generator = np.random.default_rng(secrets.randbits(128))
-      # Saved before any trial has a result: to draw again because of one, or
-      # because a tuning was interrupted, would void the guarantee.
+      # Save the number before any trial has a result: drawing again because of
+      # a result, or because a tuning was interrupted, would void the guarantee.
       drawn = {
         "num_trials": self._selection.draw_num_trials(generator),
         # The seed is secret: with it, anyone could draw the hyperparameters of
@@ -271,7 +271,7 @@ class TuningRun:
       errors.FieldError: If that would overspend.
     """
     if self._config.privacy_budget:
-      # It is this tuning's alone, and does not tell its seed.
+      # The identifier is unique to this tuning, and does not reveal its seed.
       digest = hashlib.sha256(f"tuning {self._seed}".encode()).hexdigest()
       budget.charge(
         self._config.privacy_budget,
@@ -319,7 +319,8 @@ class TuningRun:
     for index in tqdm.trange(self._num_trials, unit=" trials", disable=None):
       trial = self._run_trial(index)
       if trial is None:
-        # Worse than any: the tuning must not end, nor draw others instead.
+        # A refused trial ranks below all others: the tuning must neither end,
+        # nor draw another trial in its place.
         continue
       if best is not None and trial.cost != best.cost:
         raise errors.DataError(
@@ -341,11 +342,11 @@ class TuningRun:
         directory depend.
     """
     run_dir = self._path / _TRIALS / f"{index:03d}"
-    # Both depend on nothing else.
+    # Directory and hyperparameters depend on seed and index alone.
     generator = np.random.default_rng([self._seed, index])
     drawn = search_space_lib.draw(self._space, generator)
-    # Different for all trials, as is the key that each draws its users from:
-    # the same users in two of them would not be two independent runs.
+    # Each trial has a seed of its own, and a key of its own for drawing users:
+    # with the same users, two trials would not be independent runs.
     first = int(np.random.default_rng([self._seed]).integers(2**32))
     record = run_directory.read_json(run_dir.with_suffix(_OUTCOME)) or {}
     outcome = record.get("outcome")
@@ -384,9 +385,9 @@ class TuningRun:
       experiment.resolve(spec, self._task)
     except errors.FieldError as error:
       return {"outcome": _REFUSED, "message": str(error)}
-    # The terminal is told of the best alone.
+    # The terminal shows nothing of a trial: only the best is released.
     with (
-      # Line by line, whatever ends the program.
+      # Flush line by line, since the program may be killed.
       run_dir.with_suffix(_LOG).open("a", buffering=1) as log,
       contextlib.redirect_stdout(log),
       contextlib.redirect_stderr(log),
@@ -409,7 +410,7 @@ class TuningRun:
     """
     report: dict[str, Any] = {"best": None, "privacy": None}
     if best is None:
-      # The cost is unknown, because no trial ran.
+      # No trial ran, so the cost is unknown.
       reason = (
         "every trial refused its hyperparameters (see trials/*.json)"
         if self._num_trials
@@ -484,7 +485,7 @@ def _read_cost(
     errors.FieldError: If its chain is damaged.
   """
   chain = chain_lib.Chain(run_dir)
-  # Nothing of a trial is used but its end: rounds run again release nothing.
+  # Only the end of a trial is used, so rounds that ran again release nothing.
   planned = chain.planned
   if is_complete and chain.rounds < planned.rounds:
     raise errors.DataError(
@@ -508,7 +509,7 @@ def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
   participation = planned.participation
   accountants = participation.accountants + participation.further_accountants
   if "rdp" not in accountants:
-    # It is known of users' rounds if they are.
+    # RDP is valid if it is known which rounds users are in.
     participation = participation.with_known_schedule()
   return dataclasses.replace(
     planned, participation=participation, accountants=("rdp",), round_sum=None
