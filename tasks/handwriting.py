@@ -61,8 +61,9 @@ def create_handwriting_task(
   """Creates the handwriting task.
 
   A user is a writer. Training: digits and upper case (36 classes). Held out:
-  the 26 lower-case classes of two times 1,000 writers who never train, 20
-  images of each, the same ones whatever the number of users.
+  the 26 lower-case classes of 1,000 writers for validation and 1,000 for test,
+  who never train, with 20 images each. They do not depend on the number of
+  users.
 
   Args:
     config: `num_users` is the size of the population, `population_seed` says

@@ -342,7 +342,7 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
   held-out background alphabets are all for validation.
 
   Variants: all training alphabets, or every other one of them, `public_half`
-  and `private_half`; what is held out is the same. In `search` the training
+  and `private_half`, with the same held-out alphabets. In `search` the training
   alphabets are all there is, and those at the same places among them are held
   out, so that you can choose settings without looking at the test set.
 

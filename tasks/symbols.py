@@ -50,9 +50,9 @@ def create_symbols_task(config: task_config.PopulationConfig) -> task_lib.Task:
 
   A user is a symbol, of which there are about eight images. Held out: 1,000
   symbols of users who never train, ten images of each, for validation, and as
-  many others for test, the same ones whatever the number of users. With
-  Omniglot in `data_dir`, the test set is the real drawings of its test
-  alphabets instead (`tasks.omniglot`).
+  many others for test. They do not depend on the number of users. With Omniglot
+  in `data_dir`, the test set is the real drawings of its test alphabets instead
+  (`tasks.omniglot`).
 
   Args:
     config: `num_users` is the size of the population, `population_seed` says

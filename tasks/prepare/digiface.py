@@ -202,7 +202,7 @@ class Job(output.Job):
 
     Args:
       variant: One of `VARIANTS`.
-      source_dir: Folder of the zips or of what they unpack to.
+      source_dir: Folder of the zips, or of their unpacked folders.
       sources: The variant's files by the name of their source.
     """
     fingerprints = {}

@@ -67,7 +67,7 @@ def create_jobs(
 
   Args:
     source_dir: Folder with the tables, unpacked or zipped. It, or a folder in
-      it, has tars of images or what they unpack to.
+      it, has tars of images, or the unpacked images.
     variant: One of `VARIANTS`; None for all whose tables are there.
 
   Returns:

@@ -165,8 +165,8 @@ class Preparation:
     """Prepares the data set.
 
     Args:
-      dry_run: Whether to stop after telling what was found, what is missing and
-        how much disk it takes; nothing is written.
+      dry_run: Whether to stop after printing which images were found, which are
+        missing and how much disk space is needed; nothing is written.
 
     Returns:
       Whether anything was done.
@@ -205,7 +205,7 @@ class Preparation:
     return True
 
   def _check_bad(self, found: Sequence[tuple[str, str]]) -> None:
-    """Refuses what is bad, unless it is to be skipped.
+    """Refuses bad examples, unless they are to be skipped.
 
     Args:
       found: Pairs of a place, and what is wrong there.

@@ -297,7 +297,7 @@ class Chain:
     return self._ledger_of(times + [1] * to_come)
 
   def _ledger_of(self, runs_of_rounds: Sequence[int]) -> ledger_lib.Ledger:
-    """Returns the ledger of rounds that ran so many times each."""
+    """Returns the ledger of rounds, by how many times each ran."""
     ledger = self.planned.without_rounds()
     return ledger.with_runs(self.planned.noise, runs_of_rounds)
 

@@ -70,7 +70,7 @@ class Checkpoints:
     *,
     first: Callable[[], None] = lambda: None,
   ) -> None:
-    """Saves a checkpoint, unless there is one of so many rounds.
+    """Saves a checkpoint, unless there is one after this round.
 
     If the disk is full, old checkpoints but the newest are removed to make
     room.
@@ -78,7 +78,7 @@ class Checkpoints:
     Args:
       program_state: Everything that the next round depends on, nested arrays.
       rounds_done: Number of finished rounds.
-      first: Writes what belongs to the checkpoint and has to be there first.
+      first: Called before the checkpoint is saved; writes files that it needs.
 
     Raises:
       errors.StorageError: If there is no room even so.

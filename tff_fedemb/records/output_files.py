@@ -130,7 +130,7 @@ def write_json(path: str | None, values: Any) -> None:
   """Writes values to the file of flag output_json.
 
   Args:
-    path: The file; `None` if there is to be none.
+    path: The file; `None` writes nothing.
     values: As in `json_writer`.
 
   Raises:

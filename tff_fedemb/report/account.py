@@ -5,9 +5,9 @@ chain, the trace must satisfy what the ledger assumes and be what the run's key
 draws, and the summary must have the same figures.
 
 A chain that was cut is still a valid chain, but it ends too early for the
-trace, or for a later checkpoint, model or row of metrics. Somebody who rewrites
-all files of a run makes another run of them: no file can prove that it did not
-happen.
+trace, or for a later checkpoint, model or row of metrics. If somebody rewrites
+all files of a run consistently, they describe another run, and no file can
+prove that it did not happen.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
 def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
   """Refuses a chain if another file of its run contradicts it.
 
-  Compared are the digests of the files that decide the run, the rounds that
-  checkpoints, metrics and summary mention, the trace, the card and, of a
-  finished run, what it released.
+  This compares the digests of the files that decide the run, the rounds that
+  checkpoints, metrics and summary mention, the trace, the card and, for a
+  finished run, the released files.
 
   Args:
     chain: Chain of the run.

@@ -93,7 +93,7 @@ def create(
 
   Returns:
     Values by name: these, and those of `_compare`, `_draw_map` and
-    `_recognize`. An image is denoted by its place among the embedded images.
+    `_recognize`. Images are given by their index among the embedded images.
 
     num_images, num_found: Numbers of embedded and of all held-out images.
     num_classes: Number of classes of the embedded images.

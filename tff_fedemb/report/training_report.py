@@ -170,7 +170,7 @@ def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
     run: The run.
 
   Returns:
-    Panels by name, those that can be drawn of: loss, recall, roc and epsilon.
+    Panels by name, as far as they can be drawn: loss, recall, roc and epsilon.
   """
   panels = {}
   if run.metrics is not None:

@@ -38,7 +38,7 @@ class RoundReports:
     client_ids: Sequence[str],
     skipped: Sequence[client_error.ClientError],
   ) -> dict[str, float]:
-    """Returns the metrics of a round, and tells what was left out of it.
+    """Returns the metrics of a round, and prints what was left out of it.
 
     Args:
       number: Number of the round, from 1.
@@ -78,7 +78,7 @@ class RoundReports:
     rounds_done: int,
     wall_seconds: float,
   ) -> None:
-    """Shows a round on the progress bar; tells the reader of an evaluation.
+    """Shows a round on the progress bar; prints a line for an evaluation.
 
     A line is printed if the round was evaluated. Recall and epsilon stay on the
     bar until the next evaluation.

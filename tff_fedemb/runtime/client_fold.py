@@ -1,4 +1,4 @@
-"""Folds clients: trains them side by side and adds up what they send.
+"""Folds clients: trains them side by side and adds up their updates.
 
 An update is added to the others in the order of the client ids, whichever
 client finishes first, so that the rounding of a sum does not depend on the

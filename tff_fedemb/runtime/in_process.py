@@ -65,7 +65,7 @@ class InProcessRuntime(base.Runtime):
   Clients run on the GPUs that TensorFlow sees, one at a time on each if not
   told otherwise. With several, each session is bound to one of them.
 
-  A round with a client that fails either fails with it or skips it. A skipped
+  If a client fails, the round either fails or skips the client. A skipped
   client is not added to the sum, which the aggregator still divides by the
   number of clients that it expects: to the mechanism it is a client that has
   been taken out (the zero-out relation), so sensitivity and guarantee are those
@@ -90,8 +90,8 @@ class InProcessRuntime(base.Runtime):
     """Creates a runtime without a process.
 
     Args:
-      config: Each of `concurrent_clients` has a thread of its own, and where
-        there are fewer of them than cores, as many threads as fit.
+      config: Each of `concurrent_clients` has a thread of its own, or as many
+        as fit if there are more cores.
 
     Raises:
       errors.FieldError: If the processor lacks the precision.
@@ -259,7 +259,7 @@ class InProcessRuntime(base.Runtime):
   def _fold_clients(
     self, prepared: Sequence[Any], client_ids: Sequence[str]
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
-    """Trains clients and adds up what they send; see `client_fold`.
+    """Trains clients and adds up their updates; see `client_fold`.
 
     Args:
       prepared: Values that the server sends to each client.

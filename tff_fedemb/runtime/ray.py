@@ -49,7 +49,7 @@ def deal(
       of them, or as many as a call if there are 12 chunks then; 1 to 16. The
       last chunks are smaller, so that workers end at about the same time].
     clients_per_call: Clients that a worker trains by one call, see
-      `client_loops`: several of a model whose work is little beside a call.
+      `client_loops`: several for a small model.
 
   Returns:
     Consecutive slices of `client_ids`, none of them empty.
@@ -153,7 +153,7 @@ class RayRuntime(in_process.InProcessRuntime):
 
     Raises:
       errors.DataError: If they do not start.
-      errors.FieldError: If a machine does not see what it has to.
+      errors.FieldError: If a machine does not see a required path.
     """
     references = [
       self._task.remote(self._setup) for _ in range(cluster.count_workers())

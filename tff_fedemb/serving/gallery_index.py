@@ -59,7 +59,7 @@ class Changes:
   """Changes of a folder since an index was made of it.
 
   Attributes:
-    new: Rows of its listing that are to be embedded and added.
+    new: Rows of the listing to embed and add.
     replaced: Paths of those whose file had other content in the index.
     num_moved: Number of images of the index with a new path or class.
     gone: Paths of images of the index that the folder does not have any more.
@@ -232,7 +232,7 @@ class GalleryIndex:
     return changes
 
   def in_several_classes(self) -> list[str]:
-    """Paths of images whose content is in images of another class, too.
+    """Returns paths of images whose content is also in another class.
 
     Images without a digest are not compared.
 

@@ -1,4 +1,4 @@
-"""Rules of a match: the similarity from which on a query is recognized.
+"""Rules of a match: the similarity above which a query is recognized.
 
 You give a threshold, or it comes from the model's card, for the false accept
 rate of a pair of images or for the share of strangers who may be accepted by a

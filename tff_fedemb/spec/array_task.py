@@ -50,7 +50,7 @@ class ArrayTask(task_lib.TaskSource):
       or floats that are, with those of `test` and `validation`, all in [0, 1]
       or all whole numbers in [0, 255]. Or finite floats of vectors `[n, size]`
       or sequences `[n, time, channels]`.
-    labels: Integers `[n]`; whatever they are, training counts them from 0.
+    labels: Integers `[n]`; training numbers them from 0.
     users: User of each image, `[n]`: strings, integers or dates, none missing.
     test: Images and labels to evaluate on.
     validation: The same, for evaluations during training; without, those of

@@ -145,7 +145,7 @@ class DeployedRounds:
     return list(self._reported[:, np.newaxis])
 
   def play(self, rounds: int) -> None:
-    """Plays until so many rounds have been released, if they are not yet.
+    """Plays until a number of rounds have been released.
 
     Abandoned rounds get a row too, and are not counted.
 
@@ -299,7 +299,7 @@ def open_rounds(
 
 
 def tell_timetable(simulation: simulation_lib.Simulation, rounds: int) -> str:
-  """Plays the rounds of a run, which is not trained, and tells their times.
+  """Plays the rounds of a run without training, and says how long they take.
 
   Args:
     simulation: Before its first round.

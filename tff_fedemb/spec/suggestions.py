@@ -332,7 +332,7 @@ def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
 def tell(
   task: task_lib.Task, chosen: Mapping[str, Choice], given: Mapping[str, Any]
 ) -> str:
-  """Says what is chosen.
+  """Says in words which settings were chosen.
 
   Args:
     task: The task.

@@ -5,7 +5,7 @@ the library: it imports from all others. It is not named `train`, as importing a
 package of that name would put it where `fe.train` is.
 
 Read `train` first, and `run`, one run from its checks to the files it leaves.
-`plan` tells time, memory and cost before there is one. `tuning` trains many and
+`plan` tells time, memory and cost before training. `tuning` trains many and
 releases the best, `audit` trains with canaries, and `result` reads what a run
 left. `models` has the model at its start and at its end.
 

@@ -295,7 +295,7 @@ def audit(
   *,
   task: task_lib.Task | None = None,
 ) -> dict[str, Any]:
-  """Trains with canaries, attacks what is released, and writes what came out.
+  """Trains with canaries, attacks the released models, and writes the result.
 
   Canaries and coins are drawn anew each time, so two audits of one spec differ.
   No model is kept.
@@ -390,7 +390,7 @@ def _summarize(
 
 
 def to_text(result: dict[str, Any], config: audit_settings.AuditConfig) -> str:
-  """Says what came of an audit in four lines; audit.json has the rest.
+  """Summarizes an audit in four lines; audit.json has the rest.
 
   Args:
     result: As `audit` returns it.

@@ -59,9 +59,10 @@ def hand_over(
     loop: The loop, after its rounds.
 
   Returns:
-    JSON values by name: its round, the number of rounds, by what it was chosen,
-    the share of the start in its weights, and the recalls of the last model, by
-    split, if that is another.
+    JSON values by name: the model's `round`, `of_rounds`, `by` (how it was
+    chosen), and `start_share` in its weights. The best model also has
+    `mean_recall_on_validation` and, if the last model is another, the recalls
+    of that one as `last`, by split.
 
   Raises:
     errors.DivergedError: If the last model is not the best, and its embeddings

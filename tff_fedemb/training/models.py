@@ -179,7 +179,7 @@ def load_images(
 
 @dataclasses.dataclass(frozen=True)
 class Embedded:
-  """Held-out images, and what a model makes of them.
+  """Held-out images, and their embeddings by a model.
 
   Attributes:
     images: The images.

@@ -280,7 +280,7 @@ def _epsilon(
 
 
 def _tell_privacy(cost: run_cost.RunCost) -> Iterator[str]:
-  """Tells epsilon at the run's noise and at others, and what it rests on.
+  """Tells epsilon at the run's noise and at other noise levels.
 
   Args:
     cost: The run; without a task, the size of the model is not known.
@@ -320,8 +320,8 @@ def _tell_privacy(cost: run_cost.RunCost) -> Iterator[str]:
 def _find_growth(cost: run_cost.RunCost) -> tuple[float, float]:
   """Finds how many more users a single-digit epsilon needs at the same noise.
 
-  Users, cohort and noise multiplier grow alike: the share of users who take
-  part in a round and the noise on the mean update stay what they are.
+  Users, cohort and noise multiplier grow alike: the share of users in a round
+  and the noise on the mean update stay the same.
 
   Args:
     experiment: The run, with noise.
@@ -391,7 +391,7 @@ def _round(number: float) -> str:
 
 
 def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
-  """The task with one made-up image, which every user has so many times.
+  """Returns the task with copies of one made-up image for every user.
 
   Labels differ as in the task: a user has one class, or several. So a round
   takes as long as one on such data, without reading files.
@@ -462,7 +462,7 @@ def _measure_round(
 
 
 def _tell_round(experiment: experiment_lib.Experiment) -> Iterator[str]:
-  """Measures a round on images made up, and tells its time and memory.
+  """Measures a round on made-up images, and tells its time and memory.
 
   Args:
     experiment: The run, its task at hand.

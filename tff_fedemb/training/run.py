@@ -1,4 +1,4 @@
-"""One run: all that is checked before it, its rounds, and what it leaves."""
+"""One run: the checks before it, its rounds, and the files that it leaves."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ class Run:
     kept.offer(0, self._evaluator.validate(start), start)
 
   def report(self) -> None:
-    """Evaluates and exports the model, and writes and tells what came out.
+    """Evaluates and exports the model, and writes and prints the results.
 
     The summary is written last, so a directory that has one is complete. The
     next program repeats a report that was interrupted.
@@ -478,7 +478,7 @@ class Run:
   def _finish(
     self, summary: dict[str, Any], privacy: report_lib.PrivacyReport
   ) -> None:
-    """Draws and tells the summary, and writes it when nothing is left to do.
+    """Draws pictures, writes the summary last, and prints the result.
 
     Args:
       summary: JSON values by name; gets the digest of the chain's last line,

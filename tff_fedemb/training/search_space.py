@@ -149,7 +149,7 @@ def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
 
 
 def _listed(choice: Any) -> Sequence[Any]:
-  """The values of a choice that is a list of them, else none."""
+  """Returns the list of values of a choice; an empty one for other kinds."""
   values = choice.get("values") if isinstance(choice, dict) else None
   return values if isinstance(values, list) else []
 

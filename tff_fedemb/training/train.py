@@ -118,7 +118,7 @@ def train(
 
 @contextlib.contextmanager
 def _saying_what_is_safe(run_dir: str) -> Iterator[None]:
-  """Ends a run whose files cannot be written with what is left of it.
+  """Says how a run can go on if its files cannot be written.
 
   Args:
     run_dir: Directory of the run.

@@ -445,7 +445,7 @@ class TuningRun:
   def _copy_model(
     self, run_dir: pathlib.Path, privacy: Mapping[str, Any]
   ) -> None:
-    """Copies the model out of a directory whose name would tell of others.
+    """Copies the model out of a directory whose name tells its number.
 
     Its card says what the whole tuning has cost, not its own trial alone.
 
@@ -498,7 +498,8 @@ def _read_cost(
 def _of_trial(planned: ledger_lib.Ledger) -> ledger_lib.Ledger:
   """The ledger of a trial for the selection, which needs RDP.
 
-  The selection takes the noise for a Gaussian, whatever arithmetic leaves.
+  The selection takes the noise for exactly Gaussian, without the part of
+  epsilon for its rounding.
 
   Args:
     planned: Ledger of a trial.
