@@ -198,6 +198,9 @@ class RuntimeConfig(config_lib.Config):
 def create_runtime(name: str = "in_process", **options: Any) -> "base.Runtime":
   """Creates a runtime.
 
+  `create_runtime(concurrent_clients=2)` and
+  `fe.Runtime(concurrent_clients=2).create()` are the same.
+
   Args:
     name: A key of `RUNTIMES`.
     **options: Other fields of `RuntimeConfig`.
@@ -206,12 +209,6 @@ def create_runtime(name: str = "in_process", **options: Any) -> "base.Runtime":
     A runtime without a process; close it, or use it as a context manager.
 
   Raises:
-    errors.FieldError: As `RuntimeConfig`.
-
-  Example:
-    >>> from tff_fedemb import runtime
-    >>> with runtime.create_runtime(concurrent_clients=2) as in_process:
-    ...   state = in_process.initialize(process)
-    ...   state, metrics = in_process.next(state, ["client 1", "client 2"])
+    errors.FieldError: As `RuntimeConfig` and its `create`.
   """
   return RuntimeConfig(runtime=name, **options).create()

@@ -344,6 +344,9 @@ def create_card(
 ) -> model_card.ModelCard:
   """Creates what goes along with the model of a complete run.
 
+  Nothing in the card depends on where the run's files lie: paths among the
+  settings are cut to their last parts.
+
   Args:
     backbone: The model.
     embedded: Its embeddings of held-out images, by split. Thresholds are those

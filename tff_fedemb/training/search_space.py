@@ -149,7 +149,11 @@ def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
 
 
 def _listed(choice: Any) -> Sequence[Any]:
-  """Returns the list of values of a choice; an empty one for other kinds."""
+  """Returns the list of values of a choice; an empty one for other kinds.
+
+  Args:
+    choice: JSON value of a field, not checked yet.
+  """
   values = choice.get("values") if isinstance(choice, dict) else None
   return values if isinstance(values, list) else []
 
@@ -185,7 +189,12 @@ def _find_fields(
 
 
 def _error(requirement: str, found: object) -> errors.FieldError:
-  """An error of the whole search space."""
+  """An error of the whole search space.
+
+  Args:
+    requirement: See `errors.FieldError`.
+    found: See `errors.FieldError`.
+  """
   return errors.FieldError("search_space", requirement, found)
 
 

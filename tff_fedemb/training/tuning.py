@@ -122,7 +122,14 @@ class _Trial:
 
   @property
   def splits_of_others(self) -> tuple[str, ...]:
-    """Splits of which no image is of a user who trains."""
+    """Splits of which no image is of a user who trains.
+
+    Only recalls on these are in the report: recall has no noise, so on images
+    of users who train it is outside the guarantee.
+
+    Returns:
+      Names among "validation" and "test".
+    """
     # Without this value in the summary, assume that users who train are in it.
     if not self.summary.get("evaluation_on_training_users", True):
       return _SPLITS
@@ -264,6 +271,8 @@ class TuningRun:
   def _charge(self, planned: ledger_lib.Ledger) -> None:
     """Charges the tuning to its budget, if it has one.
 
+    A tuning that goes on has the same identifier, so it is charged once.
+
     Args:
       planned: Ledger of a trial.
 
@@ -311,6 +320,10 @@ class TuningRun:
 
   def _find_best(self) -> _Trial | None:
     """Runs the trials that are left; `None` if none of them has trained.
+
+    Returns:
+      The first trial with the largest recall on validation images. A trial
+      whose model diverged comes after all that trained to their end.
 
     Raises:
       errors.DataError: If a trial costs something else than those before it.
