@@ -27,8 +27,8 @@ _CALLS_AHEAD = 1
 _ABANDON_SECONDS = 0.5
 # Alignment in bytes; TensorFlow copies arrays that begin elsewhere.
 _ALIGNMENT = 64
-# From this many numbers on, several threads add to a sum: widening float32 to
-# int64 in NumPy takes as long as a training step of a large model.
+# Several threads add to a sum of at least this many numbers: widening float32
+# to int64 in NumPy takes as long as a training step of a large model.
 _LARGE_SUM = 2**20
 
 # Errors that only the client's own data and training can cause. Memory that ran

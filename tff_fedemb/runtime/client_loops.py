@@ -30,8 +30,8 @@ def clients_per_call(
     accumulate: Adds its update to the others.
 
   Returns:
-    From 1 to 16; 1 for a large model, for updates of unknown shape, and where
-    a run needs a session of its own.
+    A number in [1, 16]; 1 for a large model, for updates of unknown shape, and
+    where a run needs a session of its own.
   """
   needs_own_session = work.needs_own_session or accumulate.needs_own_session
   # Without results, the loop would have nothing to return.
