@@ -248,9 +248,11 @@ class TrainingLoop:
 
     Raises:
       errors.DivergedError: If nobody's update is accepted any more.
-      errors.StorageError: If metrics or a checkpoint cannot be written.
-      errors.FieldError: If a round that runs again has other users or comes to
+      errors.FieldError: If a round that runs again with the same noise comes to
         another model, or if `charge` refuses.
+      errors.StorageError: If metrics or a checkpoint cannot be written.
+      participation_trace.TraceError: If a round that runs again has other
+        users.
     """
     config = self.config
     self.watch = progress_lib.Stopwatch()

@@ -159,8 +159,8 @@ class Runtime(abc.ABC):
 def count_cores() -> int:
   """Returns the number of cores that this process may use.
 
-  The affinity mask of the process counts where the system has one, so a
-  container or `taskset` lowers the number.
+  The affinity mask of the process counts where the system has one, for example
+  that of `taskset`; a limit on processor time does not.
 
   Returns:
     At least 1.

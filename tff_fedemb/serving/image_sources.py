@@ -317,7 +317,7 @@ def open_unlabelled(
     name: Name of the folder in an error.
 
   Returns:
-    The images, not yet read, in the order of their paths.
+    The images, not yet read, folder by folder.
 
   Raises:
     errors.FieldError: If the folder has no images.

@@ -110,8 +110,8 @@ def export(
   """Converts a run's model, or its clients' training, for phones.
 
   A card beside each file has its thresholds, its size and digest, and the
-  model's guarantee. The conversion reads the released model alone, so it costs
-  no privacy.
+  model's guarantee. The guarantee covers the model; recall and thresholds are
+  measured without noise, on the images that you give.
 
   Args:
     run_dir: Directory of the run.

@@ -334,13 +334,14 @@ class Run:
     them.
 
     Raises:
-      errors.DataError: If a client's examples cannot be read.
+      client_error.ClientError: If a client fails, is not skipped, and none of
+        its examples is found to be bad.
+      errors.DataError: If a client's examples cannot be read, or the trace has
+        other users for a round that runs again.
       errors.DivergedError: If the model diverged.
       errors.FieldError: If a checkpoint is missing or not of the chain, or a
         round that runs again comes to another model.
       errors.StorageError: If files cannot be written.
-      client_error.ClientError: If a client fails for another reason, and is not
-        skipped.
     """
     loop = self._loop
     with loop.runtime:
