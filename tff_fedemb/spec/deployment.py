@@ -150,7 +150,7 @@ class DeployedRounds:
     Abandoned rounds get a row too, and are not counted.
 
     Args:
-      rounds: Number of released rounds to come to, from the first one on.
+      rounds: Number of rounds that are released then, from the first one on.
 
     Raises:
       errors.DataError: If a round could not be released for a month.

@@ -42,7 +42,7 @@ def find_none(client_id: str) -> list[str]:
     client_id: Identifier of a virtual client; unused.
 
   Returns:
-    No line.
+    An empty list.
   """
   del client_id
   return []
@@ -105,7 +105,7 @@ class Task:
       if the task has others for it.
 
   Raises:
-    ValueError: If `image_shape` has no one to three positive numbers, or the
+    ValueError: If `image_shape` is not one to three positive numbers, or the
       client data sets have other tensors than described.
     errors.FieldError: If `num_train_classes` is not positive.
 

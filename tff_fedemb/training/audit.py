@@ -355,7 +355,7 @@ def _summarize(
     significance: Maximum probability that the bounds of one round are wrong.
 
   Returns:
-    JSON values by name, but for infinity.
+    Values by name; infinity is left to the writer of the file.
   """
   report = ledger.report()
   found = points[ledger.rounds]

@@ -215,7 +215,7 @@ def _tell_data(task: task_lib.Task) -> Iterator[str]:
     task: The task; its images are counted, and not decoded.
 
   Yields:
-    Lines.
+    Lines on users, classes, warnings and numbers of images.
   """
   yield from task.describe()
   splits = ("train", *task_lib.EVALUATION_SPLITS)
