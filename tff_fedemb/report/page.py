@@ -297,7 +297,7 @@ def _open_task(
       value = getattr(config, spec.name)
       if value is not None:
         given[spec.name] = value
-  # The spec does not keep on_bad_example, so the summary decides it.
+  # on_bad_example may change when a run goes on, so the summary decides it.
   if run.summary["data"]["num_bad_examples"]:
     given["on_bad_example"] = "skip"
   return dataclasses.replace(source, **given).create()

@@ -268,7 +268,7 @@ class Cluster:
           yield self.fetch(references, describe(chunk))
     finally:
       # A Ray of this machine ends with the program, and its tasks with it.
-      # Canceling a task whose answer is on its way can end this process (Ray
+      # Cancelling a task whose answer is on its way can end this process (Ray
       # 2.60).
       for reference in running if self._directory is None else ():
         # Ray may have forgotten a task that has just ended.

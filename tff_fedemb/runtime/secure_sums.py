@@ -155,7 +155,7 @@ class RoundTotal:
     Raises:
       TooFewSurvivorsError: If fewer have lasted.
     """
-    # 0.7 * 10, for example, is a little above 7 in floating point.
+    # 0.55 * 100, for example, is a little above 55 in floating point.
     required = math.ceil(threshold * num_clients - 1e-9)
     if self.totals and self.num_survivors < required:
       raise TooFewSurvivorsError(
