@@ -10,9 +10,13 @@ from binaries import config_flags
 from binaries import training_flags
 from tasks.synthetic import emnist
 from tests.binaries import programs
+from tff_fedemb import errors
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
+from tff_fedemb.algorithms import centralized
 from tff_fedemb.participation import min_separation
+from tff_fedemb.spec import spec as spec_lib
+from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import audit
 from tff_fedemb.training import audit_settings
 
@@ -191,3 +195,13 @@ def test_a_place_that_takes_no_figures_is_told_before_training(
   programs.check_refused(
     _call(data_dir, tmp_path), "--output_dir must be a file, found directory"
   )
+
+
+def test_training_on_pooled_data_has_no_claim_to_audit(tmp_path):
+  pooled = spec_lib.RunSpec(
+    task=task_lib.RecordedTask({}), algorithm=centralized.Centralized()
+  )
+  config = audit_settings.AuditConfig(output_dir=str(tmp_path / "audit"))
+  with pytest.raises(errors.FieldError, match="algorithm must have a mechan"):
+    audit.audit(config, pooled)
+  assert not list(tmp_path.iterdir())

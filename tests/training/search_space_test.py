@@ -10,6 +10,7 @@ from scipy import stats
 
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import server_optimizers
@@ -164,3 +165,12 @@ def test_fields_of_a_class_are_drawn_with_it(read):
 def test_mistakes(read, space, message):
   with pytest.raises(errors.FieldError, match=message):
     read(space)
+
+
+def test_trials_on_pooled_data_are_refused(tmp_path):
+  pooled = spec_lib.RunSpec(
+    task=task_lib.RecordedTask({}), algorithm=centralized.Centralized()
+  )
+  message = "algorithm must have a mechanism, .* found centralized, which"
+  with pytest.raises(errors.FieldError, match=message):
+    search_space.read(tmp_path / "space.json", pooled)

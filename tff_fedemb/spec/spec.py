@@ -254,6 +254,20 @@ class RunSpec(loop.TrainingConfig):
         "deployment_seed is that of the devices.",
       )
 
+  def check_private(self) -> None:
+    """Refuses training on pooled data, which has no mechanism.
+
+    Raises:
+      errors.FieldError: If the algorithm trains on pooled data.
+    """
+    if not self.algorithm.is_private:
+      raise errors.FieldError(
+        "algorithm",
+        "have a mechanism, whose privacy is at stake here",
+        f"{algorithms.ALGORITHMS.name_of(self.algorithm)}, which trains on"
+        " pooled data",
+      )
+
   def _check_pooled(self) -> None:
     """Refuses what training on pooled data has no use for.
 

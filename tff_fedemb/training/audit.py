@@ -263,9 +263,10 @@ def _check_fits(spec: spec_lib.RunSpec) -> None:
     spec: The training.
 
   Raises:
-    errors.FieldError: If there is a deployment or a privacy budget, or a client
-      has several users.
+    errors.FieldError: If data are pooled, there is a deployment or a privacy
+      budget, or a client has several users.
   """
+  spec.check_private()
   deployment = spec.deployment.deployment
   users_per_client = spec.participation.users_per_client
   if deployment is not None:

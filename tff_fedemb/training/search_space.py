@@ -92,8 +92,10 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
 
   Raises:
     errors.FieldError: If it has another format, names a field that does not
-      exist or may not be searched, or has values that the field does not take.
+      exist or may not be searched, or has values that the field does not take;
+      if the trials would train on pooled data.
   """
+  spec.check_private()
   try:
     space = json.loads(pathlib.Path(path).read_text())
   except (OSError, ValueError) as error:
