@@ -205,6 +205,13 @@ def test_large_comparisons_keep_the_highest(monkeypatch):
       assert found == pytest.approx(expected)
 
 
+def test_det_of_embeddings_that_coincide_is_one_point(monkeypatch):
+  monkeypatch.setattr(identification, "_MAX_EVENTS", 10)
+  data = np.ones([12, 2]), np.repeat(range(4), 3)
+  (point,) = identification.Identification(*data).det(2)
+  assert (point.threshold, point.fpir.value, point.fnir.value) == (1, 1, 1)
+
+
 def test_too_few_classes_are_refused():
   with pytest.raises(errors.FieldError, match="3 classes of 3 images or more"):
     identification.Identification(

@@ -345,11 +345,14 @@ class Identification:
     Returns:
       At most 25 points, evenly spread on the logarithm of FPIR.
     """
+    # So many are equal to the highest similarity that none was kept.
+    thresholds = [self._floor]
     rates = self._rates(size)
-    wanted = np.geomspace(rates[0], rates[-1], _NUM_DET_POINTS)
-    chosen = np.unique(np.searchsorted(rates, wanted))
-    similarities = self._events["similarity"]
-    thresholds = np.unique(similarities[chosen])[::-1].tolist()
+    if len(rates):
+      wanted = np.geomspace(rates[0], rates[-1], _NUM_DET_POINTS)
+      chosen = np.unique(np.searchsorted(rates, wanted))
+      similarities = self._events["similarity"]
+      thresholds = np.unique(similarities[chosen])[::-1].tolist()
     missed = self.false_negative_rates([Operation(size, t) for t in thresholds])
     points = []
     for threshold, fnir in zip(thresholds, missed, strict=True):
