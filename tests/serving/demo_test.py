@@ -97,6 +97,16 @@ def test_pictures_are_compared_and_looked_up(config):
       assert image.getpixel((1, 0)) == (100, 100, 100)
 
 
+@pytest.mark.parametrize("privacy", [None, {"epsilon": "inf", "delta": 1e-5}])
+def test_a_model_without_a_guarantee_is_tried(config, monkeypatch, privacy):
+  model = saved_models.load(config.model_path)
+  card = dataclasses.replace(model.card, privacy=privacy)
+  model = dataclasses.replace(model, card=card)
+  monkeypatch.setattr(saved_models, "load", lambda path: model)
+  words = demo_lib.Demo(config).about()["privacy"]
+  assert "no guarantee" in words if privacy else "no statement" in words
+
+
 def test_a_threshold_beside_a_cohort_is_for_pairs(config, tmp_path):
   generator = np.random.default_rng(0)
   for label in range(8):

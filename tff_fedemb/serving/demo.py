@@ -276,9 +276,10 @@ def _tell_privacy(card: model_card.ModelCard | None) -> str:
   """
   if card is None or card.privacy is None:
     return "The model carries no statement on privacy."
-  epsilon = card.privacy["epsilon"]
+  # A card has infinity as a text.
+  epsilon = float(card.privacy["epsilon"])
   delta = card.privacy["delta"]
-  if epsilon is None or epsilon == math.inf:
+  if epsilon == math.inf:
     return "The model has no guarantee of privacy."
   return (
     f"Epsilon is {epsilon:.3g} at delta {delta:.2g} for one"
