@@ -38,6 +38,22 @@ def _save_keras_3(model, path):
   same.save(path)
 
 
+def _save_sequential_3(model, path):
+  layers = keras.layers
+  same = keras.Sequential(
+    [
+      layers.Input((None, None, 3)),
+      layers.Conv2D(5, 3, name="maps"),
+      layers.BatchNormalization(),
+      layers.GlobalAveragePooling2D(),
+      layers.Dropout(0.5),
+      layers.Dense(2, name="last"),
+    ]
+  )
+  same.set_weights(model.get_weights())
+  same.save(path)
+
+
 class _Callable(tf.Module):
   """A module saved without signatures: it has no input signature."""
 
@@ -67,6 +83,8 @@ _WRITERS = {
   "model.h5": lambda model, path: model.save(path),
   "keras_3.keras": _save_keras_3,
   "keras_3.h5": _save_keras_3,
+  "sequential_3.keras": _save_sequential_3,
+  "sequential_3.h5": _save_sequential_3,
   "callable": _save_callable,
 }
 

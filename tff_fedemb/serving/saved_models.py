@@ -393,11 +393,14 @@ def _open_keras(model: Any, layer: str | None) -> _Function:
   Raises:
     errors.FieldError: If there is no such layer.
   """
+  is_keras_2 = isinstance(model, tf.keras.Model)
   if layer is not None:
     checks.check_choice("layer", layer, [each.name for each in model.layers])
-    is_keras_2 = isinstance(model, tf.keras.Model)
     create = tf.keras.Model if is_keras_2 else keras.Model
     model = create(model.inputs, model.get_layer(layer).output)
+  elif not is_keras_2 and isinstance(model, keras.Sequential):
+    # Sequential models of Keras 3 have no names for their outputs.
+    model = keras.Model(model.inputs, model.outputs)
   run = tf.function(functools.partial(model, training=False))
   names = model.output_names or ()
   # A subclassed model that was never called has neither names nor inputs.
