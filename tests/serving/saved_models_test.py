@@ -114,6 +114,20 @@ def test_models_of_others(keras_model, tmp_path, name):
     saved_models.load(path, image_size=2)
 
 
+@pytest.mark.parametrize("preprocess", saved_models.PREPROCESS)
+def test_modes_of_colours_are_refused_for_grey_images(tmp_path, preprocess):
+  path = os.fspath(tmp_path / "grey")
+  _save(path, x=([None, 4, 12, 1], tf.uint8))
+  options = {"layer": "a", "preprocess": preprocess}
+  model = saved_models.load(path, **options)
+  images = np.zeros([1, 4, 12, 1], np.uint8)
+  if preprocess in ("unit", "tf"):
+    assert model(images).shape == (1, 48)
+  else:
+    with pytest.raises(errors.FieldError, match="preprocess must be unit or"):
+      model(images)
+
+
 @pytest.mark.parametrize("library", [tf.keras, keras], ids=["keras_2", "3"])
 def test_code_of_a_keras_file_is_not_run(library, tmp_path):
   layers = [library.layers.Input((4, 4, 3)), library.layers.Flatten()]

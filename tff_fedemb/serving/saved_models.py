@@ -37,6 +37,8 @@ with epy.lazy_imports():
   from tff_fedemb.models import pretrained
 
 PREPROCESS = ("unit", "tf", "caffe", "torch")
+# Those that subtract a mean colour.
+_OF_COLOURS = ("caffe", "torch")
 
 # Classes that embed images with a converted file, by its suffix.
 CONVERTED: Mapping[str, Any] = {
@@ -326,6 +328,9 @@ def _prepare(images: tf.Tensor, preprocess: str | None) -> tf.Tensor:
     return images
   if preprocess == "unit":
     return images / 255.0
+  if preprocess in _OF_COLOURS and images.shape[-1] != 3:
+    must = "be unit or tf for a model of grey images"
+    raise errors.FieldError("preprocess", must, preprocess)
   return tf.keras.applications.imagenet_utils.preprocess_input(
     images, mode=preprocess
   )
