@@ -166,14 +166,15 @@ def _create_network(library, last, dim):
   return library.Model(inputs, layers.Dense(dim, name=last)(x))
 
 
-@pytest.mark.parametrize("suffix", ["keras", "weights.h5", "h5"])
+@pytest.mark.parametrize("suffix", ["keras", "weights.h5", "h5", "exported"])
 def test_keras_3(suffix, tmp_path):
   model = _create_network(keras, "predictions", 3)
   random = np.random.default_rng(1)
   weights = [random.normal(size=w.shape) for w in model.weights]
   model.set_weights(weights)
   path = tmp_path / f"model.{suffix}"
-  (model.save_weights if suffix == "weights.h5" else model.save)(path)
+  writers = {"weights.h5": model.save_weights, "exported": model.export}
+  writers.get(suffix, model.save)(path)
   same = _create_network(tf.keras, "predictions", 3)
   assert pretrained.load_pretrained(same, path).num_initialized == 0
   pixels = random.uniform(0, 1, [2, *_SHAPE]).astype(np.float32)

@@ -290,6 +290,11 @@ def _read_weights(
     ) from error
   if not weights:
     raise errors.DataError(f"{path}, a {kind} without weights")
+  for layer in backbone.layers:
+    kernel = f"{layer.name}/kernel"
+    if isinstance(layer, tf.keras.layers.DepthwiseConv2D) and kernel in weights:
+      # Keras 3 calls the kernel of a depthwise convolution just that.
+      weights[f"{layer.name}/depthwise_kernel"] = weights.pop(kernel)
   return kind, weights
 
 
@@ -318,8 +323,9 @@ def _read_checkpoint(
     attributes = []
     for node in graph.nodes:
       attributes += node.attributes
-    # Every optimizer counts its iterations: that key shows its prefix.
-    not_model = ["keras_api/", "save_counter/"]
+    # Keras 3 exports each weight twice. Every optimizer counts its iterations,
+    # wherever it is kept.
+    not_model = ["_all_variables/", "keras_api/", "save_counter/"]
     for attribute in attributes:
       for end in ("/_iterations/", "/iter/"):
         prefix_of_optimizer, found, _ = attribute.checkpoint_key.partition(end)
@@ -369,17 +375,10 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
     if "layer_names" not in group.attrs:
       return _read_numbered(file, path, backbone)
     weights = {}
-    # Keras 3 names the kernel of a depthwise convolution "kernel".
-    depthwise = set()
-    for each in backbone.layers:
-      if isinstance(each, tf.keras.layers.DepthwiseConv2D):
-        depthwise.add(each.name)
     for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
       names = group[layer].attrs["weight_names"]
       for name in map(tf.compat.as_str, names):
         last = weight_names.last_part(name)
-        if layer in depthwise and last == "kernel":
-          last = "depthwise_kernel"
         _add(weights, f"{layer}/{last}", group[layer][name])
     return weights
 
