@@ -48,3 +48,14 @@ def test_each_group_by_itself():
   assert "1 of 3 groups, of fewer than 20 classes" in notes[0]
   assert notes[0].endswith(": few")
   assert "without noise" in notes[1]
+
+
+def test_groups_of_few_classes_are_left_out():
+  labels = np.repeat([0, 1], 2)
+  found, notes = groups.evaluate(
+    np.eye(4), labels, np.array(["few"] * 4), threshold=0.9
+  )
+  assert found == []
+  assert notes == [
+    "left out 1 of 1 groups, of fewer than 20 classes with two images: few"
+  ]

@@ -80,17 +80,21 @@ def evaluate(
   Raises:
     errors.FieldError: If fewer than 3 classes of all have two images.
   """
-  gallery_threshold = identification.Identification(
-    embeddings, labels
-  ).threshold(FALSE_POSITIVE_RATE, GALLERY_SIZE)
-  found = []
+  large = {}
   small = []
   for name in np.unique(names[names != ""]).tolist():
     rows = names == name
     _, counts = np.unique(labels[rows], return_counts=True)
     if np.sum(counts > 1) < MIN_CLASSES:
       small.append(name)
-      continue
+    else:
+      large[name] = rows
+  gallery_threshold = None
+  if large:
+    whole = identification.Identification(embeddings, labels)
+    gallery_threshold = whole.threshold(FALSE_POSITIVE_RATE, GALLERY_SIZE)
+  found = []
+  for name, rows in large.items():
     measured = identification.Identification(embeddings[rows], labels[rows])
     uses = [identification.Operation(1, threshold)]
     if gallery_threshold is not None:

@@ -271,11 +271,11 @@ def _tell_groups(found: Sequence[groups.Group], notes: Sequence[str]) -> None:
       "training users": group.share_of_training_users,
     }
     rows.append(row)
-  table = pd.DataFrame(rows)
+  table = pd.DataFrame(rows).to_string(index=False) if rows else "none"
   progress.say(
     f"Groups, at the thresholds of all: FAR {groups.FALSE_ACCEPT_RATE:g}, and"
     f" {groups.FALSE_POSITIVE_RATE:g} of strangers to a gallery of"
-    f" {groups.GALLERY_SIZE}.\n{table.to_string(index=False)}"
+    f" {groups.GALLERY_SIZE}.\n{table}"
   )
   for note in notes:
     progress.say(f"note: {note}")
