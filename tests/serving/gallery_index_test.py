@@ -99,7 +99,9 @@ def test_copies_of_an_image_do_no_harm(kind):
 
 
 def _listing(*files):
-  return pd.DataFrame(files, columns=["name", "path", "digest"], dtype=object)
+  columns = ["name", "path", "digest"]
+  listed = pd.DataFrame(files, columns=columns, dtype=object)
+  return listed.assign(entry=listed["path"])
 
 
 def test_an_index_follows_its_folder(tmp_path):
@@ -154,6 +156,42 @@ def test_an_index_follows_its_folder(tmp_path):
   assert len(index.images) == 7
 
 
+def test_links_in_a_folder_are_followed(tmp_path):
+  folder = tmp_path / "people"
+  for name in ("ann", "bob", "cat"):
+    (folder / name).mkdir(parents=True)
+  (tmp_path / "cat").mkdir()
+  for file in ("bob.png", "cat/1.png"):
+    (tmp_path / file).write_text(file)
+  (folder / "ann" / "1.png").write_text("ann")
+  (folder / "bob" / "1.png").symlink_to(tmp_path / "bob.png")
+  (folder / "cat" / "1.png").symlink_to(tmp_path / "cat" / "1.png")
+
+  def list_folder():
+    gallery = gallery_index.open_folder(
+      str(folder), (1, 1, 3), on_bad_example="fail"
+    )
+    return gallery_index.list_images(gallery, with_digests=True)
+
+  index = gallery_index.GalleryIndex("model", gallery_index.EXACT)
+  listed = list_folder()
+  index.add(np.eye(3), listed)
+  assert index.images["path"][1] == str(tmp_path / "bob.png")
+  assert index.follow(folder, listed) == gallery_index.Changes([], [], 0, [])
+  # What a link leads to is still there when the link is gone.
+  for name in ("bob", "cat"):
+    (folder / name / "1.png").unlink()
+  (tmp_path / "copy.png").write_text("bob.png")
+  (folder / "bob" / "1.png").symlink_to(tmp_path / "copy.png")
+  changes = index.follow(folder, list_folder(), sync=True)
+  gone = [str(folder / "cat" / "1.png")]
+  assert changes == gallery_index.Changes([], [], 1, gone)
+  assert index.images["path"].tolist() == [
+    str(folder / "ann" / "1.png"),
+    str(tmp_path / "copy.png"),
+  ]
+
+
 def test_what_is_removed_is_not_found(index, tmp_path):
   embeddings, labels, queries = _make_up(60, 5)
   gone = [f"c{2 * i}" for i in range(5)]
@@ -194,7 +232,7 @@ def test_a_file_of_another_model_or_damaged_is_refused(index, tmp_path):
   content = path.read_bytes()
   for damaged in (
     content[: len(content) // 2],
-    content.replace(b'"version": 4', b'"version": 3'),
+    content.replace(b'"version": 5', b'"version": 4'),
   ):
     path.write_bytes(damaged)
     with pytest.raises(errors.FieldError, match="a file that this program"):

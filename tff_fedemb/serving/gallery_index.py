@@ -48,8 +48,8 @@ _NUM_QUERIES = 200
 _NUM_NEAREST = 10
 # Largest difference in rounding between two searches.
 _TIE = 1e-6
-_VERSION = 4
-_COLUMNS = ["name", "path", "digest"]
+_VERSION = 5
+_COLUMNS = ["name", "path", "entry", "digest"]
 # Half as long as SHA-256, without known collisions.
 _DIGEST = functools.partial(hashlib.blake2b, digest_size=16)
 
@@ -60,9 +60,9 @@ class Changes:
 
   Attributes:
     new: Rows of the listing to embed and add.
-    replaced: Paths of those whose file had other content in the index.
+    replaced: Entries of those whose file had other content in the index.
     num_moved: Number of images of the index with a new path or class.
-    gone: Paths of images of the index that the folder does not have any more.
+    gone: Entries of images of the index that the folder does not have any more.
   """
 
   new: list[int]
@@ -81,9 +81,9 @@ class GalleryIndex:
   Attributes:
     model: Digest of the model that embeds its images.
     kind: One of `KINDS`.
-    images: Rows with `name`, the class of an image, and `path` and `digest`,
-      its file and the digest of that content when it was added; the digest may
-      be empty.
+    images: Rows with `name`, the class of an image; `path`, its file; `entry`,
+      its path in the gallery, which may be a link to the file; and `digest`,
+      that of the file's content when it was added. The last two may be empty.
     vectors: Index of faiss, of each unit embedding once.
     places: Number of each row's embedding there, int64 `[n]`.
   """
@@ -182,8 +182,8 @@ class GalleryIndex:
     """Follows the files of a folder.
 
     An image whose file has other content is left out, to be added anew. If the
-    file of an image is gone, and a new file has its content, the image gets the
-    path and class of that one.
+    entry of an image is gone, and a new file has its content, the image gets
+    the path, entry and class of that one.
 
     Args:
       folder: The folder.
@@ -195,39 +195,49 @@ class GalleryIndex:
     """
     names = self.images["name"].to_numpy(copy=True)
     paths = self.images["path"].to_numpy(copy=True)
+    entries = self.images["entry"].to_numpy(copy=True)
     digests = self.images["digest"].to_numpy()
-    rows = {key: row for row, key in enumerate(zip(names, paths, strict=True))}
-    keys = list(zip(listed["name"], listed["path"], strict=True))
+    rows = {
+      key: row for row, key in enumerate(zip(names, entries, strict=True))
+    }
+    keys = list(zip(listed["name"], listed["entry"], strict=True))
     not_listed = sorted(set(range(len(names))) - set(map(rows.get, keys)))
     missing = collections.defaultdict(list)
     for row in not_listed:
-      if digests[row] and not os.path.exists(paths[row]):
+      if digests[row] and not os.path.exists(entries[row]):
         missing[digests[row]].append(row)
     new = []
     replaced = []
     moved = set()
-    for number, (key, digest) in enumerate(
-      zip(keys, listed["digest"], strict=True)
+    for number, (key, path, digest) in enumerate(
+      zip(keys, listed["path"], listed["digest"], strict=True)
     ):
       row = rows.get(key)
       if row is None and missing[digest]:
         # If several files of that content moved, prefer one of the same class.
         row = max(missing[digest], key=lambda row: names[row] == key[0])
         missing[digest].remove(row)
-        names[row], paths[row] = key
+        names[row], entries[row] = key
+        paths[row] = path
         moved.add(row)
       elif row is None:
         new.append(number)
       elif not digest or digest != digests[row]:
         new.append(number)
         replaced.append(row)
+      elif path != paths[row]:
+        # A link leads to another file of the same content.
+        paths[row] = path
+        moved.add(row)
     root = os.path.join(os.path.realpath(folder), "")
     gone = []
     for row in not_listed:
-      if row not in moved and paths[row].startswith(root):
+      if row not in moved and entries[row].startswith(root):
         gone.append(row)
-    changes = Changes(new, list(paths[replaced]), len(moved), list(paths[gone]))
-    self.images = self.images.assign(name=names, path=paths)
+    changes = Changes(
+      new, list(entries[replaced]), len(moved), list(entries[gone])
+    )
+    self.images = self.images.assign(name=names, path=paths, entry=entries)
     self._leave_out(replaced + (gone if sync else []))
     return changes
 
@@ -452,7 +462,10 @@ def list_images(
   names = [gallery.class_names[label] for label in gallery.labels.tolist()]
   # A path means the same in every working directory.
   paths = [os.path.realpath(path) for path in gallery.paths]
-  listed = pd.DataFrame({"name": names, "path": paths}, dtype=object)
+  root = os.path.realpath(gallery.facts["image_folder"])
+  entries = [os.path.join(root, *path.parts[-2:]) for path in gallery.paths]
+  values = {"name": names, "path": paths, "entry": entries}
+  listed = pd.DataFrame(values, dtype=object)
   digests = [""] * len(paths)
   if with_digests:
     bar = progress_lib.create_bar("Checking", unit="images", items=paths)
