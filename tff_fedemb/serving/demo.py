@@ -297,13 +297,14 @@ def _thumbnail(path: str) -> str | None:
     A PNG of at most 320 x 320 pixels, in base64.
   """
   try:
-    with Image.open(path) as image:
-      small = image.convert("RGB")
-  except OSError:
+    # Upright, on white and in 8 bits, as the model sees it.
+    whole = image_folder.convert_to_png(path)
+  except image_folder.ImageFolderError:
     return None
-  small.thumbnail(_THUMBNAIL)
   content = io.BytesIO()
-  small.save(content, "PNG")
+  with Image.open(io.BytesIO(whole)) as small:
+    small.thumbnail(_THUMBNAIL)
+    small.save(content, "PNG")
   encoded = base64.b64encode(content.getvalue()).decode()
   return f"data:image/png;base64,{encoded}"
 
