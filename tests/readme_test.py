@@ -131,9 +131,25 @@ _DEMO = re.search(
 def test_flagfiles_cost_what_the_readme_says(name, epsilon, delta, monkeypatch):
   assert len(_TABLE) == 4
   monkeypatch.chdir(_ROOT)
-  spec = programs.read_spec(
-    "run_federated", f"--flagfile=binaries/flagfiles/{name}.flags"
+  _check_cost([f"--flagfile=binaries/flagfiles/{name}.flags"], epsilon, delta)
+
+
+def test_a_deployment_costs_what_its_page_says(monkeypatch):
+  monkeypatch.chdir(_ROOT)
+  found = re.search(
+    r"at epsilon ([\d.]+) and delta ([\de-]+)\.",
+    (_ROOT / "docs/deployment.md").read_text(),
   )
+  (words,) = (
+    words
+    for words in _commands()["run_federated"]
+    if "--deployment=phones" in words
+  )
+  _check_cost(words, *found.groups())
+
+
+def _check_cost(flags, epsilon, delta):
+  spec = programs.read_spec("run_federated", *flags)
   # As a plan has it, which takes seconds to tell it for other noise too.
   run = run_cost.resolve_cost(spec, spec.task.num_train_users)
   ledger = run.predict_ledger()
