@@ -6,6 +6,7 @@ import inspect
 import pathlib
 import re
 import shlex
+import types
 
 import pytest
 
@@ -13,6 +14,7 @@ from binaries import config_flags
 from tests.binaries import programs
 import tff_fedemb
 from tff_fedemb.spec import run_cost
+from tff_fedemb.spec import suggestions
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = [
@@ -146,6 +148,36 @@ def test_a_deployment_costs_what_its_page_says(monkeypatch):
     if "--deployment=phones" in words
   )
   _check_cost(words, *found.groups())
+
+
+def test_rules_for_photos_cost_what_their_page_says():
+  text = " ".join((_ROOT / "docs/photos.md").read_text().split())
+  found = re.search(
+    r"epsilon (\S+) for 1,000 users with a class each, (\S+) for 10,000, (\S+)"
+    r" for 100,000 and (\S+) for a million\.",
+    text,
+  )
+  for power, told in enumerate(found.groups(), 3):
+    users = 10**power
+    task = types.SimpleNamespace(
+      train_users=range(users),
+      one_class_per_user=True,
+      image_shape=(28, 28, 1),
+      default_backbone="lenet",
+    )
+    chosen = suggestions.choose(task, {}, federated=True)
+    values = {name: choice.value for name, choice in chosen.items()}
+    clients, of_client = values["clients_per_round"], values["users_per_client"]
+    epsilon = tff_fedemb.epsilon(
+      tff_fedemb.Gaussian(noise_multiplier=values["noise_multiplier"]),
+      tff_fedemb.FixedSize(
+        users_per_round=clients * of_client, users_per_client=of_client
+      ),
+      num_users=users,
+      rounds=values["rounds"],
+    )
+    # The page has one or two digits.
+    assert epsilon == pytest.approx(float(told.replace(",", "")), rel=0.15)
 
 
 def _check_cost(flags, epsilon, delta):
