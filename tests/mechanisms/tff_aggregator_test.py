@@ -14,6 +14,8 @@ import tensorflow_federated as tff
 from tests.binaries import programs
 import tff_fedemb as fe
 from tff_fedemb import runtime
+from tff_fedemb.mechanisms import blt
+from tff_fedemb.mechanisms import mechanism
 from tff_fedemb.mechanisms import registry
 from tff_fedemb.mechanisms import tff_aggregator
 
@@ -174,11 +176,29 @@ def test_other_floats_are_aggregated_in_single_precision(dtype):
   np.testing.assert_allclose(output.result["b"], 2, atol=1e-2)
 
 
-def test_correlated_noise_without_its_rounds_is_refused():
-  with pytest.raises(fe.FieldError, match="schedule must be given"):
-    fe.build_aggregator(
-      fe.Banded(noise_multiplier=1.0, num_bands=4), clients_per_round=3
-    )
+class _Own(mechanism.CorrelatedConfig):
+  """Noise whose class says of its matrix what docs/extending.md asks for."""
+
+  create_strategy = blt.BltConfig.create_strategy
+  next_noise = staticmethod(blt.BltConfig.next_noise)
+  num_buffers = 2
+  objective = "rmse"
+
+
+@pytest.mark.parametrize(
+  ("own", "name"),
+  [
+    (fe.Banded(noise_multiplier=1.0, num_bands=4), "banded"),
+    # It would be made for one round, where `epsilon` has all.
+    (_Own(noise_multiplier=1.0), "_Own"),
+  ],
+)
+def test_correlated_noise_without_its_rounds_is_refused(own, name):
+  with pytest.raises(
+    fe.FieldError, match=f"schedule must be given.*: noise of {name} is made"
+  ):
+    fe.build_aggregator(own, clients_per_round=3)
+  fe.build_aggregator(own, clients_per_round=3, rounds=8, min_separation=4)
 
 
 def test_the_page_runs_and_its_epsilon_is_that_of_account(tmp_path):

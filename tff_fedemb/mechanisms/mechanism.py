@@ -249,10 +249,13 @@ class MechanismConfig(config.Config):
     """
     self.check_clients(clients_per_round)
     if schedule is None:
-      if self.strategy_class is not None:
+      # A class of yours need not say which matrix it makes.
+      own = type(self)
+      if own.create_strategy is not MechanismConfig.create_strategy:
+        name = own.strategy_class.name if own.strategy_class else own.__name__
         must = (
           "be given, as Schedule(rounds=..., min_separation=...): noise of"
-          f" {self.strategy_class.name} is made for the rounds of a run"
+          f" {name} is made for the rounds of a run"
         )
         raise errors.FieldError("schedule", must, "nothing")
       schedule = Schedule()
