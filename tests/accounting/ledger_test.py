@@ -12,6 +12,7 @@ from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.accounting import report as report_lib
+from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
 from tff_fedemb.participation import participation_trace
@@ -85,6 +86,15 @@ def test_curve_keeps_the_order_it_was_asked_in():
   assert backwards == [ledger.tightest_epsilon(), half, 0, half]
   by_pld = _ledger(_TWO, _TWO, accountants=("pld",)).tightest_epsilon()
   assert ledger.epsilon_curve([2], accountant="pld") == [by_pld]
+
+
+def test_curve_of_bins_at_a_delta_that_rounding_hides():
+  bins = balls_in_bins.BallsInBins(1_000, 100)
+  ledger = _ledger(*[_TWO] * 12, participation=bins, delta=1e-20)
+  report = ledger.report()
+  assert report.accountant == "rdp"
+  curve = ledger.epsilon_curve([5, 12], accountant=report.accountant)
+  assert 0.0 < curve[0] < curve[1] == report.epsilon
 
 
 def test_a_resumed_ledger_is_the_uninterrupted_one():

@@ -142,10 +142,14 @@ class Ledger(composition.Account):
     Raises:
       errors.FieldError: If the accountant is not valid for the participation.
     """
+    names: tuple[str, ...] = (accountant,)
+    if self.participation.is_drawn_once:
+      # RDP stands in for a tiny delta, and cannot be asked for by name.
+      names = self.accountants
     epsilons = []
     for number in rounds:
       first = dataclasses.replace(
-        self, accountants=(accountant,), history=self._first_rounds(number)
+        self, accountants=names, history=self._first_rounds(number)
       )
       epsilons.append(arithmetic.whole_epsilon(first).epsilon)
     return epsilons
