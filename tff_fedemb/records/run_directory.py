@@ -34,6 +34,8 @@ REPORT = f"{RELEASE}/report.html"
 # A tuning has its report here, and digests of what it releases elsewhere.
 TUNING = f"{RELEASE}/tuning.json"
 TUNING_DIGESTS = "trials/given_away.json"
+# Marks by which a budget knows a tuning from its copies.
+TUNING_MARKS = "trials/marks.json"
 
 _LOCK = ".lock"
 

@@ -31,7 +31,6 @@ from tff_fedemb import errors
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.accounting import tuning
-from tff_fedemb.planning import budget
 from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import model_card
 from tff_fedemb.records import release
@@ -40,6 +39,7 @@ from tff_fedemb.spec import experiment
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import search_space as search_space_lib
+from tff_fedemb.training import tuning_charge
 
 with epy.lazy_imports():
   from tff_fedemb.training import train
@@ -195,7 +195,8 @@ class TuningRun:
     try:
       run_directory.make_private(self._path / _TRIALS)
       self._draw(generator)
-      self._charge(resolved.plan_ledger())
+      self._charge = self._create_charge(resolved.plan_ledger())
+      self._charge.write()
     except BaseException:
       # A notebook keeps the error, and with it this tuning and its lock.
       self._directory.close()
@@ -268,28 +269,19 @@ class TuningRun:
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
 
-  def _charge(self, planned: ledger_lib.Ledger) -> None:
-    """Charges the tuning to its budget, if it has one.
-
-    A tuning that goes on has the same identifier, so it is charged once.
-
-    Args:
-      planned: Ledger of a trial.
-
-    Raises:
-      errors.FieldError: If that would overspend.
-    """
-    if self._config.privacy_budget:
-      # The identifier is unique to this tuning, and does not reveal its seed.
-      digest = hashlib.sha256(f"tuning {self._seed}".encode()).hexdigest()
-      budget.charge(
-        self._config.privacy_budget,
-        _of_trial(planned),
-        run_id=digest[:32],
-        run_dir=os.path.abspath(self._path),
-        users=self._task.train_users.digest,
-        selection=self._selection,
-      )
+  def _create_charge(
+    self, planned: ledger_lib.Ledger
+  ) -> tuning_charge.TuningCharge:
+    """Returns the charge to the budget, by the ledger of a trial."""
+    # The identifier is unique to this tuning, and does not reveal its seed.
+    digest = hashlib.sha256(f"tuning {self._seed}".encode()).hexdigest()
+    options = {
+      "run_id": digest[:32],
+      "users": self._task.train_users.digest,
+      "selection": self._selection,
+    }
+    path, trial = self._config.privacy_budget, _of_trial(planned)
+    return tuning_charge.TuningCharge(path, self._directory, trial, options)
 
   def run(self) -> dict[str, Any]:
     """Runs the trials that are left and reports the best.
@@ -305,6 +297,7 @@ class TuningRun:
     """
     with contextlib.closing(self._directory):
       best = self._find_best()
+      self._charge.end()
       report = self._report(best)
       if report["best"] is not None:
         self._copy_model(best.run_dir, report["privacy"])
@@ -366,6 +359,7 @@ class TuningRun:
     summary = run_dir / run_directory.SUMMARY
     was_lost = outcome == _COMPLETE and not summary.exists()
     if outcome is None or was_lost:
+      self._charge.begin_trial()
       record = self._execute(run_dir, drawn, (first + index) % 2**32)
       outcome = record["outcome"]
       self._directory.write_json(f"{_TRIALS}/{index:03d}{_OUTCOME}", record)
