@@ -12,9 +12,11 @@ from tasks.synthetic import emnist
 from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb.accounting import composition
+from tff_fedemb.accounting import gaussian_accountant
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 from tff_fedemb.training import audit
@@ -177,6 +179,26 @@ def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path, arguments):
   assert attack["epsilon_claimed"] == found["epsilon_claimed"]
   methods = {bound["method"] for bound in attack["bounds"]}
   assert methods == {"area", "clopper_pearson", "one_run"}
+
+
+@pytest.mark.slow
+def test_a_known_draw_is_claimed_as_a_run_claims_it(tmp_path):
+  _, found = _run(
+    tmp_path,
+    "--noise_multiplier=1",
+    "--participation=poisson",
+    "--sampling_seed=1",
+    "--clients_per_round=20",
+    "--evaluate_every=0",
+  )
+  claim = poisson.Poisson(240, 20)
+  drawn = [claim.draw_users(number, key=1) for number in range(4)]
+  most = int(np.bincount(np.concatenate(drawn)).max())
+  assert most < 4
+  # Beside it is what the noise's arithmetic leaves.
+  assert found["epsilon_claimed"] == pytest.approx(
+    gaussian_accountant.epsilon_of(1.0, 1e-5, count=most), rel=1e-3
+  )
 
 
 def test_canaries_want_clients_of_their_own(data_dir, tmp_path):

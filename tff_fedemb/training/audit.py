@@ -128,7 +128,7 @@ class _Audit:
     process = experiment.build_process(
       wrap_client_update_fn=self._canaries.wrap_client_update
     )
-    ledger = experiment.plan_ledger().without_rounds()
+    ledger = experiment.predict_ledger().without_rounds()
     key = spec.sampling_seed
     noise = composition.noise_of(experiment.mechanism)
     if key is None:
