@@ -74,6 +74,23 @@ def test_epsilons_that_a_logarithmic_axis_cannot_show(epsilons, labels, texts):
   assert axes.get_ylabel() == "ε (δ = 1e-5)"
 
 
+def test_large_epsilons_of_few_rounds_have_labels_that_differ():
+  # Rounded to one digit, five of these nine ticks were 2e5 and 4e5.
+  axes = drawn.axes_of(plots.draw_epsilon, [1, 2, 3], [1.6e5, 3.2e5, 4.8e5], 0)
+  texts = [label.get_text() for label in drawn.ticks_of(axes.yaxis)]
+  assert texts == [
+    "1.5e5",
+    "2e5",
+    "2.5e5",
+    "3e5",
+    "3.5e5",
+    "4e5",
+    "4.5e5",
+    "5e5",
+    "5.5e5",
+  ]
+
+
 def test_an_overview_of_a_single_round():
   rounds, values = [1], [0.25]
   four = (

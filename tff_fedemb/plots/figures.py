@@ -384,7 +384,9 @@ def _format_epsilon(epsilon: float, _=None) -> str:
   """Formats an epsilon in three digits, as a power of ten if large or tiny."""
   if 1e-3 <= epsilon < 1e5:
     return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:g}"
-  return f"{epsilon:.0e}".replace("e+0", "e").replace("e-0", "e-")
+  # Three digits, as above: neighbours on a short axis differ.
+  mantissa, exponent = f"{epsilon:.2e}".split("e")
+  return f"{float(mantissa):g}e{int(exponent)}"
 
 
 def draw_bars(
