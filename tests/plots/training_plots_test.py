@@ -72,6 +72,8 @@ def test_epsilons_that_a_logarithmic_axis_cannot_show(epsilons, labels, texts):
   assert drawn.legend_of(axes) == labels
   assert [text.get_text() for text in axes.texts] == texts
   assert axes.get_ylabel() == "ε (δ = 1e-5)"
+  # Without a curve there is no time either: it went from 0 to 0.05 hours.
+  assert bool(drawn.ticks_of(axes.xaxis)) == bool(labels)
 
 
 def test_large_epsilons_of_few_rounds_have_labels_that_differ():

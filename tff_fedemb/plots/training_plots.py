@@ -242,7 +242,7 @@ def draw_epsilon(
   figures.set_rounds(axes, whole=x_label == ROUND)
   figures.set_logarithmic(axes.yaxis, shown)
   if not keys:
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     style = {"ha": "center", "va": "center", "color": figures.GREY}
     axes.text(0.5, 0.5, label, fontsize=11, transform=axes.transAxes, **style)
 
