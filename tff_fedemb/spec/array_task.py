@@ -72,12 +72,15 @@ class ArrayTask(task_lib.TaskSource):
     8
   """
 
-  images: np.ndarray
-  labels: np.ndarray
-  users: np.ndarray
-  test: tuple[np.ndarray, np.ndarray] = dataclasses.field(kw_only=True)
+  # A notebook shows a spec and a result that end a cell: not their pixels.
+  images: np.ndarray = dataclasses.field(repr=False)
+  labels: np.ndarray = dataclasses.field(repr=False)
+  users: np.ndarray = dataclasses.field(repr=False)
+  test: tuple[np.ndarray, np.ndarray] = dataclasses.field(
+    kw_only=True, repr=False
+  )
   validation: tuple[np.ndarray, np.ndarray] | None = dataclasses.field(
-    default=None, kw_only=True
+    default=None, kw_only=True, repr=False
   )
   held_out_users: bool = dataclasses.field(default=False, kw_only=True)
   name: str = dataclasses.field(default="arrays", kw_only=True)
