@@ -54,6 +54,11 @@ def test_an_unfinished_run_has_no_figures(tmp_path):
   assert not (tmp_path / "report.html").exists()
 
 
+def test_a_release_that_was_moved_away_is_told(result):
+  with pytest.raises(errors.FieldError, match="must hold release/saved_model"):
+    _ = result.backbone
+
+
 def test_the_backbone_is_that_of_the_saved_model(result, tmp_path):
   tf.keras.utils.set_random_seed(0)
   # No backbone was asked for: the card names the one that the task chose.

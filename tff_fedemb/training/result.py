@@ -71,11 +71,17 @@ class Result(finished_run.FinishedRun):
     It is built on first use, with the released weights.
 
     Raises:
-      errors.FieldError: If the weights do not fit, as after a change of the
-        code.
+      errors.FieldError: If the model or its card is not there any more, or the
+        weights do not fit, as after a change of the code.
     """
     path = pathlib.Path(self.run_dir) / run_directory.SAVED_MODEL
     card = model_card.read(path / model_card.PATH)
+    if card is None:
+      raise errors.FieldError(
+        "run_dir",
+        f"hold {run_directory.SAVED_MODEL} with its {model_card.PATH}",
+        f"{self.run_dir} without",
+      )
     backbone = self.spec.algorithm.backbone.create(
       card.image_shape, default=card.training["backbone"]
     )
