@@ -49,7 +49,9 @@ def test_an_unfinished_run_has_no_figures(tmp_path):
   with pytest.raises(errors.FieldError, match="run_dir must hold a finished"):
     str(result)
   specs.write(tmp_path)
-  with pytest.raises(errors.DataError, match="directories of finished runs"):
+  with pytest.raises(
+    errors.DataError, match=r"finished runs, found .*: no summ"
+  ):
     result.report(tmp_path / "report.html")
   assert not (tmp_path / "report.html").exists()
 

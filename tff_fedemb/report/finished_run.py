@@ -72,6 +72,8 @@ class FinishedRun:
     """
     try:
       summary = json.loads((path / run_directory.SUMMARY).read_text())
+    except FileNotFoundError as error:
+      raise _not_finished(path, f"no {run_directory.SUMMARY}") from error
     except (OSError, ValueError) as error:
       raise _not_finished(path, error) from error
     run = cls(spec_lib.read(path), str(path), name)
