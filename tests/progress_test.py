@@ -54,3 +54,9 @@ def test_warnings_come_before_what_there_is_room_for():
     "warning: there are 3 more",
     "the rest",
   ]
+  # There may be room for none: it said "there are 2 more" of nothing.
+  text = progress.end(["a figure"] * 6, warnings="ab", rest="the rest")
+  assert text.splitlines()[6:] == [
+    "warning: there are 2 warnings, and no room for them here",
+    "the rest",
+  ]

@@ -42,7 +42,9 @@ def end(
     told = [_shorten(warning) for warning in warnings]
   if len(told) > room:
     more = len(told) - room + 1
-    told[room - 1 :] = [f"warning: there are {more:,} more"]
+    # Without one before it, nobody would know of what there are more.
+    which = "more" if room > 1 else "warnings, and no room for them here"
+    told[room - 1 :] = [f"warning: there are {more:,} {which}"]
   body += told
   for extra in extras:
     wrapped = _wrap_all([extra])

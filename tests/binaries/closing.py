@@ -29,7 +29,7 @@ def check(output, run_dir):
   warnings = found["evaluation"]["test"]["warnings"] + privacy["warnings"]
   assert told.count(" warning: ") >= bool(warnings)
   # Those that have no room are counted.
-  if " more Written to" not in told:
+  if " warning: there are " not in told:
     for warning in warnings:
       assert f" warning: {warning[:40]}" in told
   if larger and "Extrapolated" in told:
