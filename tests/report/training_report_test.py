@@ -10,6 +10,7 @@ from tests.spec import specs
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import poisson
+from tff_fedemb.report import templates
 from tff_fedemb.report import training_report
 
 _METRICS = pd.DataFrame(
@@ -54,6 +55,26 @@ def test_panels_show_what_the_files_have():
   assert list(panels) == ["epsilon"]
   week = training_report.create_week(run, panels)
   assert list(week) == ["available", "reports", "epsilon_by_days"]
+
+
+@pytest.mark.parametrize(
+  ("average", "of"), [(None, "the round"), (0.9, "the average over rounds")]
+)
+def test_the_ending_names_what_the_start_is_mixed_with(average, of):
+  run = _create_run()
+  run.spec = types.SimpleNamespace(export_average=average)
+  recall = {"recall_at_far": {"0.001": 0.25}, "confidence": 0.95}
+  counts = {"num_classes": 3, "num_images": 9, "num_found": None}
+  interval = {"recall_class_interval_at_far": {"0.001": (0.0, 0.5)}}
+  run.untrained, run.trained = recall, recall | counts | interval
+  run.summary = {
+    "user_meaning": "a user",
+    "secure_sums": None,
+    "held_out_classes_are_new": True,
+    "kept": {"round": 4, "of_rounds": 4, "start_share": 0.25},
+  }
+  told = templates.render("closing.txt", run=run)
+  assert f" 25% those of the start, 75% those of {of}.\n" in told
 
 
 @pytest.mark.parametrize(
