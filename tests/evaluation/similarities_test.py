@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tff_fedemb.evaluation import similarities
+from tff_fedemb.evaluation import verification
 
 # On the circle at 0, 10, 80, 90 and 30 degrees; lengths do not matter.
 _DEGREES = np.array([0, 10, 80, 90, 30])
@@ -34,6 +35,24 @@ def test_pairs_by_class(near):
   same = sorted(near.same.tolist())
   assert same == [_cosine(60), _cosine(50), _cosine(10), _cosine(10)]
   assert len(near.different) == 6
+
+
+def test_nobody_is_accepted_at_a_threshold_above_all_pairs_of_two_classes():
+  generator = np.random.default_rng(0)
+  labels = np.arange(12) // 3
+  moved = 0
+  for _ in range(8):
+    embeddings = generator.normal(size=[12, 16])
+    result = verification.evaluate_pairs(embeddings, labels)
+    # There are fewer than 1,000 such pairs: it lies just above the highest.
+    threshold = result.threshold_at_far[1e-3]
+    near = similarities.Similarities(embeddings, labels)
+    (hardest,) = near.hardest_false_accepts(1)
+    assert not hardest.is_accepted(threshold)
+    assert hardest.is_accepted(threshold - 1e-4)
+    moved += hardest.similarity >= threshold
+  # Single precision alone took some of them for accepted.
+  assert moved
 
 
 def test_short_embeddings_have_the_same_similarities(near):

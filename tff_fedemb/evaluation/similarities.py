@@ -9,6 +9,10 @@ import numpy as np
 
 from tff_fedemb.evaluation import pairs
 
+# Thresholds lie 2^-40 above a pair of two classes, and single precision moves
+# its cosine by more.
+_PRECISION = 1e-5
+
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
@@ -23,6 +27,10 @@ class Pair:
   first: int
   second: int
   similarity: float
+
+  def is_accepted(self, threshold: float) -> bool:
+    """Whether it is accepted; the pair that a threshold lies above is not."""
+    return self.similarity >= threshold + _PRECISION
 
 
 class Similarities:
