@@ -77,6 +77,12 @@ def test_files_that_are_missing_or_damaged(run, name, text):
     account_run.recompute(run.path)
 
 
+def test_a_missing_file_is_not_taken_for_another(run):
+  run.delete("run.json")
+  with pytest.raises(errors.FieldError, match="found no file there"):
+    account_run.recompute(run.path)
+
+
 def test_a_finished_run_has_no_round_more_in_its_trace(run):
   path = run.path / "participation.trace"
   with participation_trace.TraceReader(path) as read:

@@ -137,7 +137,8 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
     )
   for name, digest in digest_files(path).items():
     if digest != chain.found["files"][name]:
-      raise _gainsaid(name, "another file", "when the run began")
+      there = "no file" if digest is None else "another file"
+      raise _gainsaid(name, there, "that of the run's beginning")
   for name, number in _rounds_told(chain, path):
     if number > chain.rounds:
       raise _gainsaid(name, f"round {number:,}", f"{chain.rounds:,} rounds")
@@ -173,8 +174,7 @@ def _check_trace(
   with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
     begun = trace.num_rounds - chain.rounds
     # One round may have begun when the program was killed.
-    most = 0 if is_finished else 1
-    if not 0 <= begun <= most:
+    if not 0 <= begun <= int(not is_finished):
       rounds = f"{trace.num_rounds:,} rounds"
       raise _gainsaid(run_directory.TRACE, rounds, chain.rounds)
     recorded = trace.read(chain.rounds)
