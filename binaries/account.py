@@ -251,6 +251,7 @@ class _Account:
         run.mechanism,
         run.ledger,
         run.notes,
+        planned=run.chain.planned.rounds,
         explain=config.explain,
       )
     self._check(

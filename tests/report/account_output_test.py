@@ -23,6 +23,23 @@ def _plan(mechanism, noise_multiplier):
   )
 
 
+@pytest.mark.parametrize(
+  ("planned", "told"),
+  [(0, "8 rounds"), (8, "8 rounds"), (20, "8 of 20 rounds")],
+)
+def test_rounds_of_a_run_that_is_not_finished_are_some_of_all(planned, told):
+  plan = _plan("gaussian", 1.0)
+  _, text = account_output.tell_epsilon(
+    planning.create_report(plan),
+    plan.name,
+    plan.account,
+    ["the run is not finished: 8 rounds are accounted for"] * 8,
+    planned=planned,
+    explain=False,
+  )
+  assert text.partition("\n")[0].endswith(f", {told}")
+
+
 def test_choices_are_compared_by_the_error_that_ranks_them():
   # The last of eight sums is a whole tree: estimates of it from each of four
   # levels, of 1, 2, 4 and 8 nodes, have variance 1 / (1 + 1/2 + 1/4 + 1/8).

@@ -72,6 +72,7 @@ def tell_epsilon(
   account: composition.Account,
   notes: Sequence[str],
   *,
+  planned: int = 0,
   explain: bool = True,
 ) -> tuple[dict[str, Any], str]:
   """Describes the account of everything that a plan or a run releases.
@@ -81,6 +82,7 @@ def tell_epsilon(
     mechanism: Name of the mechanism; `None` if it is unknown.
     account: The rounds.
     notes: Further notes for readers.
+    planned: Number of rounds that a run was asked for.
     explain: Whether the text has everything that the JSON values have.
 
   Returns:
@@ -100,9 +102,11 @@ def tell_epsilon(
       virtual_client_unit=epsilon_lib.VIRTUAL_CLIENT_UNIT,
     )
     return values, text
+  # A run that is not finished will cost more.
+  of_all = f" of {planned:,}" if report.rounds < planned else ""
   lines = [
     f"epsilon = {templates.figure(report.epsilon)} at delta ="
-    f" {report.delta:g} ({report.accountant}), {report.rounds:,} rounds"
+    f" {report.delta:g} ({report.accountant}), {report.rounds:,}{of_all} rounds"
   ]
   if report.zcdp is not None:
     lines.append(f"zCDP    = {templates.figure(report.zcdp)}")
