@@ -1,6 +1,7 @@
 """Tests of the conversion to TensorFlow Lite."""
 
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -26,7 +27,10 @@ def _check(backbone, path, number_format, min_similarity):
   shape = backbone.input_shape[1:]
   images = tflite.make_up_images(shape, 8, seed=1)
   content = tflite.convert(path, number_format)
-  embedder = tflite.Embedder(content)
+  with warnings.catch_warnings():
+    # TensorFlow warns of its own plans, which no user could act on.
+    warnings.simplefilter("error", UserWarning)
+    embedder = tflite.Embedder(content)
   assert embedder.image_shape == shape
   found = embedder.embed(images)
   expected = backbone(images.astype(np.float32)).numpy()

@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import timeit
 from typing import Any
+import warnings
 
 from etils import epy
 import numpy as np
@@ -173,7 +174,10 @@ class Embedder:
     Raises:
       ValueError: If it is something else.
     """
-    interpreter = tf.lite.Interpreter(model_content=content, num_threads=1)
+    with warnings.catch_warnings():
+      # TensorFlow 2.21 still has it; its successor is a package of its own.
+      warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter")
+      interpreter = tf.lite.Interpreter(model_content=content, num_threads=1)
     if _SIGNATURE not in interpreter.get_signature_list():
       raise ValueError(f"there is no signature {_SIGNATURE!r} in it")
     # The runner keeps the interpreter alive.
