@@ -59,3 +59,12 @@ def test_without_a_task_noise_is_taken_for_a_gaussian():
   ideal, exact = cost.plan_ledger(), cost.plan_ledger(num_parameters=10**6)
   assert ideal.round_sum is None and exact.round_sum is not None
   assert ideal.tightest_epsilon() < exact.tightest_epsilon()
+
+
+@pytest.mark.parametrize(("num_users", "expected"), [(24, 24), (1000, 256)])
+def test_a_round_of_pooled_data_has_as_many_users_as_there_are(
+  num_users, expected
+):
+  spec = specs.create(algorithm="centralized", participation=None)
+  cost = run_cost.resolve_cost(spec, num_users)
+  assert cost.participation.users_per_round == expected

@@ -144,6 +144,21 @@ def test_a_plan_of_arrays_and_an_account_need_no_tensorflow():
 
 
 @pytest.mark.slow
+def test_a_plan_refuses_weights_that_the_run_would_refuse(tmp_path):
+  path = tmp_path / "none.h5"
+  images, labels = np.zeros([24, 8, 8, 1], np.uint8), np.arange(24) % 4
+  source = fe.ArrayTask(
+    images, labels, np.arange(24) // 3, test=(images, labels)
+  )
+  spec = fe.RunSpec(
+    task=source,
+    participation=fe.Poisson(users_per_round=4),
+    pretrained_backbone=str(path),
+  )
+  with pytest.raises(errors.FieldError, match="pretrained_backbone must be a "):
+    fe.plan(spec, measure=False, task=source.create())
+
+
 def test_a_plan_measures_a_round():
   images = np.zeros([40, 12, 12, 1], np.uint8)
   labels = np.arange(40) % 4

@@ -14,12 +14,15 @@ from typing import Any, ClassVar
 
 from etils import epy
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.mechanisms import none
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
+
+_USERS_PER_ROUND = 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,8 @@ class Centralized(fedavg.FedAvg):
   Privacy: none; the model may remember any user.
 
   Attributes:
-    users_per_round: Users whose examples make up a round.
+    users_per_round: Users whose examples make up a round [256, or all if there
+      are fewer].
 
   Examples:
     >>> images = np.zeros([24, 8, 8, 1], np.uint8)
@@ -45,7 +49,23 @@ class Centralized(fedavg.FedAvg):
 
   is_private: ClassVar[bool] = False
 
-  users_per_round: int = config_lib.field(256, minimum=1)
+  users_per_round: int | None = config_lib.field(None, minimum=1)
+
+  def count_users(self, num_users: int) -> int:
+    """Returns the number of users of a round.
+
+    Args:
+      num_users: Number of users who train.
+
+    Raises:
+      errors.FieldError: If a round would need more users than there are.
+    """
+    if self.users_per_round is None:
+      return min(_USERS_PER_ROUND, num_users)
+    checks.check_integer(
+      "users_per_round", self.users_per_round, minimum=1, maximum=num_users
+    )
+    return self.users_per_round
 
   def build(
     self, create_backbone_fn: Any, **options: Any

@@ -168,8 +168,7 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> RunCost:
       spec.workload,
     )
   else:
-    users = algorithm.users_per_round
-    checks.check_integer("users_per_round", users, minimum=1, maximum=num_users)
+    users = algorithm.count_users(num_users)
     participation = fixed_size.FixedSize(
       num_users, users, users_per_client=users
     )

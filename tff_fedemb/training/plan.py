@@ -40,6 +40,7 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_fedemb.evaluation import embedding
+  from tff_fedemb.models import pretrained
   from tff_fedemb.report import training_report
   from tff_fedemb.runtime import base
 
@@ -109,8 +110,8 @@ def plan(
     The plan; `print` shows all of it.
 
   Raises:
-    errors.FieldError: If the spec does not fit the data, or too little of its
-      privacy budget is left.
+    errors.FieldError: If the spec or its pretrained backbone does not fit the
+      data, or too little of its privacy budget is left.
     errors.DataError: If the data cannot be used.
 
   Examples:
@@ -135,6 +136,10 @@ def plan(
   else:
     experiment = experiment_lib.resolve(spec, task or spec.task.create())
     lines = [*_tell_data(experiment.task), "", *_tell_privacy(experiment)]
+    if spec.pretrained_backbone is not None:
+      # The run would refuse a file that does not fit, so the plan does.
+      backbone = experiment.create_backbone()
+      pretrained.load_pretrained(backbone, spec.pretrained_backbone)
     if measure:
       lines += ["", *_tell_round(experiment)]
     cost = experiment
