@@ -102,3 +102,13 @@ def test_conv4_48_embeds_an_image_of_any_size_as_one_of_48_pixels():
   # Also one that pooling would leave nothing of.
   low = pooled.create_conv4_48((15, 40, 3), embedding_dim=6)
   assert low.count_params() == of_48.count_params()
+
+
+@pytest.mark.parametrize("size", [(96, 96), (64, 50), (224, 49)])
+def test_conv4_48_sees_the_means_of_areas(size):
+  images = np.random.default_rng(0).uniform(0, 255, [2, *size, 3])
+  images = images.astype(np.float32)
+  backbone = pooled.create_conv4_48((*size, 3))
+  found = backbone.layers[0](images)
+  expected = tf.image.resize(images, (48, 48), "area")
+  np.testing.assert_allclose(found, expected, atol=1e-3)

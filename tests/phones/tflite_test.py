@@ -59,10 +59,15 @@ def test_every_format_gives_the_embeddings_of_the_backbone(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "name", [name for name in backbones.BACKBONES if name.endswith("_small")]
+  ("name", "side"),
+  [
+    *((name, 32) for name in backbones.BACKBONES if name.endswith("_small")),
+    # Makes its images smaller.
+    ("conv4_48", 50),
+  ],
 )
-def test_every_kind_of_backbone_is_converted(tmp_path, name):
-  backbone, path = _export(tmp_path, name, (32, 32, 3))
+def test_every_kind_of_backbone_is_converted(tmp_path, name, side):
+  backbone, path = _export(tmp_path, name, (side, side, 3))
   _check(backbone, path, "float16", 0.9999)
 
 

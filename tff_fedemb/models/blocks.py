@@ -7,6 +7,9 @@ Frozen normalisation keeps the statistics of a pretrained network as constants,
 so it does not couple the images either.
 """
 
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 
 from tff_fedemb import errors
@@ -210,6 +213,44 @@ def normalize(
   return GroupNormalization(
     num_groups(x.shape[-1]), epsilon=epsilon, name=name
   )(x)
+
+
+class AreaResizing(tf.keras.layers.Layer):
+  """Makes images smaller: each pixel is the mean of those it replaces.
+
+  The same as `tf.image.resize` by areas, whose operation neither TensorFlow
+  Lite nor ONNX has, in products with matrices.
+  """
+
+  def __init__(self, side: int, **options: Any):
+    """Initialises the layer.
+
+    Args:
+      side: Height and width to make.
+      **options: Options of the base class.
+    """
+    super().__init__(**options)
+    self._side = side
+
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    """Resizes images `[batch, height, width, channels]`."""
+    height, width = inputs.shape[1:3]
+    # To [batch, height, channels, side], then [batch, channels, side, side].
+    columns = _mean_matrix(width, self._side)
+    resized = tf.tensordot(inputs, columns, [[2], [0]])
+    rows = _mean_matrix(height, self._side)
+    resized = tf.tensordot(resized, rows, [[1], [0]])
+    return tf.transpose(resized, [0, 3, 2, 1])
+
+
+def _mean_matrix(before: int, after: int) -> np.ndarray:
+  """Share of each pixel of a line, a row each, in those of a shorter line."""
+  edges = np.linspace(0, before, after + 1)
+  pixels = np.arange(before)[:, np.newaxis]
+  starts = np.maximum(edges[:-1], pixels)
+  ends = np.minimum(edges[1:], pixels + 1)
+  shares = np.maximum(ends - starts, 0) * (after / before)
+  return shares.astype(np.float32)
 
 
 def chain(

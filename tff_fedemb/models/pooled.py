@@ -42,10 +42,9 @@ def _resize(
   """
   if side is None or tuple(image_shape[:2]) == (side, side):
     return []
-  # Each pixel of a smaller image is the mean of the pixels it replaces.
-  is_smaller = min(image_shape[:2]) > side
-  method = "area" if is_smaller else "bilinear"
-  return [tf.keras.layers.Resizing(side, side, interpolation=method)]
+  if min(image_shape[:2]) > side:
+    return [blocks.AreaResizing(side)]
+  return [tf.keras.layers.Resizing(side, side, interpolation="bilinear")]
 
 
 def _check_sides(image_shape: tuple[int, ...], min_side: int) -> None:
