@@ -112,3 +112,6 @@ def test_conv4_48_sees_the_means_of_areas(size):
   found = backbone.layers[0](images)
   expected = tf.image.resize(images, (48, 48), "area")
   np.testing.assert_allclose(found, expected, atol=1e-3)
+  # Keras clones and saves the layer by its options.
+  same = tf.keras.models.clone_model(backbone)
+  np.testing.assert_array_equal(same.layers[0](images), found)

@@ -215,6 +215,7 @@ def normalize(
   )(x)
 
 
+@tf.keras.utils.register_keras_serializable(package="tff_fedemb")
 class AreaResizing(tf.keras.layers.Layer):
   """Makes images smaller: each pixel is the mean of those it replaces.
 
@@ -231,6 +232,10 @@ class AreaResizing(tf.keras.layers.Layer):
     """
     super().__init__(**options)
     self._side = side
+
+  def get_config(self) -> dict[str, Any]:
+    """Returns the layer's options, by which Keras saves and clones models."""
+    return {**super().get_config(), "side": self._side}
 
   def call(self, inputs: tf.Tensor) -> tf.Tensor:
     """Resizes images `[batch, height, width, channels]`."""
