@@ -178,7 +178,7 @@ def test_links_in_a_folder_are_followed(tmp_path):
   index.add(np.eye(3), listed)
   assert index.images["path"][1] == str(tmp_path / "bob.png")
   assert index.follow(folder, listed) == gallery_index.Changes([], [], 0, [])
-  # What a link leads to is still there when the link is gone.
+  # The file is still there when a link to it is gone.
   for name in ("bob", "cat"):
     (folder / name / "1.png").unlink()
   (tmp_path / "copy.png").write_text("bob.png")

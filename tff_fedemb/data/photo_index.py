@@ -38,7 +38,7 @@ TRAIN, VALIDATION, TEST = range(3)
 # The split of photos that are not used.
 LEFT_OUT = 3
 
-# What is held out: whole classes, whole users, or as a table's column says.
+# A task holds out whole classes, whole users, or what a table's column says.
 HOLD_OUT = ("classes", "users", "split_column")
 
 # Above this number, converted copies are found by name alone, so that a million

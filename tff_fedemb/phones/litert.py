@@ -170,19 +170,8 @@ class TfliteRuntime(in_process.InProcessRuntime):
     """Runs one round: `tflite_client` for each client, then the server here.
 
     The number of the round comes from the state, and so does the model that is
-    written for the clients.
-
-    Args:
-      state: State of the process that was initialized last.
-      client_ids: The clients of the round, possibly none.
-
-    Returns:
-      The new state, and the metrics as TFF structures them.
-
-    Raises:
-      client_error.ClientError: If a client's process failed, and the client is
-        not left out.
-      RuntimeError: If there is no process, or in a fork.
+    written for the clients. Arguments, result and errors are those of the base
+    class.
     """
     structure = self.structured_state(state)
     round_num = int(structure.client_work)

@@ -174,7 +174,8 @@ def _check_trace(
   with participation_trace.TraceReader(path / run_directory.TRACE) as trace:
     begun = trace.num_rounds - chain.rounds
     # One round may have begun when the program was killed.
-    if not 0 <= begun <= int(not is_finished):
+    most = 0 if is_finished else 1
+    if not 0 <= begun <= most:
       rounds = f"{trace.num_rounds:,} rounds"
       raise _gainsaid(run_directory.TRACE, rounds, chain.rounds)
     recorded = trace.read(chain.rounds)

@@ -149,15 +149,8 @@ def _by_mean(
   """Finds classes by the mean of their images.
 
   Queries are compared in blocks, so that no more than about four million
-  similarities are in memory at once.
-
-  Args:
-    index: The gallery.
-    queries: Unit embeddings, `[q, dim]`.
-    places: Real paths of their files, `[q]`.
-
-  Returns:
-    The columns of `find`; similarities are -inf where there is nothing.
+  similarities are in memory at once. Arguments and result are those of
+  `_by_nearest`.
   """
   means = _Means(index)
   width = len(means.names)
