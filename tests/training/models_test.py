@@ -98,6 +98,12 @@ def test_a_backbone_is_copied_whole_and_over_nothing(tmp_path, capsys):
   assert "left as it is" in capsys.readouterr().out
 
 
+def test_a_run_without_its_model_has_none_to_copy(tmp_path):
+  with pytest.raises(errors.FieldError, match="run_dir must hold release/sav"):
+    models.export(str(tmp_path), str(tmp_path / "backbone"))
+  assert not os.listdir(tmp_path)
+
+
 class _Task:
   """As much of a task as loading its images needs."""
 

@@ -32,7 +32,7 @@ with epy.lazy_imports():
 
 _Plans = Sequence[planning.Plan]
 
-_REST = "With explain it says what this rests on; output_json keeps all of it."
+_REST = "`explain` says what this rests on; `output_json` keeps all of it."
 
 # Epsilons in the picture of mechanisms.
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)

@@ -447,15 +447,20 @@ def export(run_dir: str, path: str) -> None:
     path: Place of the copy; a .h5 file gets the weights in half precision.
 
   Raises:
+    errors.FieldError: If the run's own model is not there any more.
     OSError: If it cannot be written.
   """
   if os.path.exists(path):
     progress.say(f"There is something at {path} already; left as it is.")
     return
+  model = pathlib.Path(run_dir) / run_directory.SAVED_MODEL
+  if not model.is_dir():
+    raise errors.FieldError(
+      "run_dir", f"hold {run_directory.SAVED_MODEL}", f"{run_dir} without"
+    )
   target = pathlib.Path(path).absolute()
   partial = target.with_name(f".{target.name}.partial")
   shutil.rmtree(partial, ignore_errors=True)
-  model = pathlib.Path(run_dir) / run_directory.SAVED_MODEL
   if target.suffix == ".h5":
     pretrained.write_half(model, partial)
   else:
