@@ -59,22 +59,12 @@ def _wants_quiet() -> bool:
   return os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") != "0"
 
 
-def _make_quiet(
-  spec: importlib.machinery.ModuleSpec | None,
-) -> importlib.machinery.ModuleSpec | None:
-  """Makes an import of a module write nothing to file descriptor 2.
+def _make_quiet(loader: importlib.abc.Loader) -> None:
+  """Makes a loader execute its module without writing to file descriptor 2.
 
   TensorFlow writes there that oneDNN is on, whatever the level of its log.
-
-  Args:
-    spec: Where the module was found, changed in place; None if it was not.
-
-  Returns:
-    The same object.
   """
-  if spec is None or spec.loader is None:
-    return spec
-  execute = spec.loader.exec_module
+  execute = loader.exec_module
 
   def execute_quietly(module: types.ModuleType) -> None:
     """Executes the module while standard error leads nowhere."""
@@ -88,8 +78,7 @@ def _make_quiet(
       os.close(nowhere)
 
   # mypy takes a method for something that no instance may replace.
-  setattr(spec.loader, "exec_module", execute_quietly)  # noqa: B010
-  return spec
+  setattr(loader, "exec_module", execute_quietly)  # noqa: B010
 
 
 class _LateModule(types.ModuleType):
@@ -155,18 +144,6 @@ class _LateLoader(importlib.abc.Loader):
     module.__loader__ = module.__spec__.loader = self._loader
 
 
-def _execute_late(
-  spec: importlib.machinery.ModuleSpec | None,
-) -> importlib.machinery.ModuleSpec | None:
-  """Makes an import of a module wait for the first use of one of its names.
-
-  `spec` is changed in place; None, for a module that was not found, stays.
-  """
-  if spec is not None and spec.loader is not None:
-    spec.loader = _LateLoader(spec.loader)
-  return spec
-
-
 class _EmptyModule(types.ModuleType):
   """A module in which an import finds every name."""
 
@@ -194,12 +171,15 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     target: types.ModuleType | None = None,
   ) -> importlib.machinery.ModuleSpec | None:
     """Finds the modules that are treated here; None leaves others to Python."""
-    if fullname == "tensorflow" and _wants_quiet():
-      return _make_quiet(importlib.machinery.PathFinder.find_spec(fullname))
-    if fullname in EXECUTED_LATE:
-      return _execute_late(
-        importlib.machinery.PathFinder.find_spec(fullname, path)
-      )
+    is_quiet = fullname == "tensorflow" and _wants_quiet()
+    if is_quiet or fullname in EXECUTED_LATE:
+      spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+      loader = spec and spec.loader
+      if loader and is_quiet:
+        _make_quiet(loader)
+      elif loader:
+        spec.loader = _LateLoader(loader)
+      return spec
     if any(f"{fullname}.".startswith(f"{name}.") for name in KEPT_OUT):
       return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
     return None
