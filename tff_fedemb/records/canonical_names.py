@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Iterator, MutableMapping
+import copy
 import re
 from typing import Any
 
@@ -182,7 +183,7 @@ class Renaming:
       tensor.concrete_function = self._new_functions[function]
       key = (tensor.concrete_function, tensor.name)
       keys[place] = key
-      captured[key] = _copy(each)
+      captured[key] = copy.deepcopy(each)
     first = len(objects) - len(keys)
     if min(keys, default=first) < first:
       raise ValueError("captured tensors must come after all other objects")
@@ -204,7 +205,7 @@ class Renaming:
       raise ValueError("gradients of functions must be registered by a name")
     functions = []
     for name in new:
-      function = _copy(self._library[name])
+      function = copy.deepcopy(self._library[name])
       function.signature.name = new[name]
       functions.append(function)
     gradients = []
@@ -217,13 +218,6 @@ class Renaming:
       library.registered_gradients.add(
         gradient_func=name, registered_op_type=kind.decode()
       )
-
-
-def _copy(message: Any) -> Any:
-  """Copies a message, which lives on when its parent is cleared."""
-  copy = type(message)()
-  copy.CopyFrom(message)
-  return copy
 
 
 def _number(name: bytes, new: dict[bytes, bytes]) -> bytes:
@@ -359,7 +353,7 @@ def _rename_keys(
   found = {}
   for key, value in values.items():
     if key in names:
-      found[names[key]] = _copy(value)
+      found[names[key]] = copy.deepcopy(value)
   values.clear()
   for key, value in found.items():
     values[key].CopyFrom(value)
