@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import re
 from typing import Any
 
@@ -78,6 +79,12 @@ class _Backbones(dict[str, Backbone]):
     return Backbone(registry.import_name(name))
 
 
+_mobilenet_v2 = functools.partial(
+  Backbone, published="norm", has_norm_choice=True
+)
+_resnet = functools.partial(
+  Backbone, middle=r"conv[34]_", published="outer", has_norm_choice=True
+)
 # To add a backbone, write one function and add one entry here.
 BACKBONES = _Backbones(
   {
@@ -89,30 +96,14 @@ BACKBONES = _Backbones(
     "convnet_tanh": Backbone(pooled.create_convnet_tanh),
     "dense": Backbone(sequences.create_dense),
     "lenet": Backbone(pooled.create_lenet),
-    "mobilenet_v2": Backbone(
-      mobilenet_v2.create_mobilenet_v2,
-      middle=r"block_([3-9]|1[0-2])_",
-      published="norm",
-      has_norm_choice=True,
+    "mobilenet_v2": _mobilenet_v2(
+      mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
     ),
-    "mobilenet_v2_small": Backbone(
-      mobilenet_v2.create_mobilenet_v2_small,
-      middle=r"block_[2-4]_",
-      published="norm",
-      has_norm_choice=True,
+    "mobilenet_v2_small": _mobilenet_v2(
+      mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
     ),
-    "resnet50": Backbone(
-      resnet.create_resnet50,
-      middle=r"conv[34]_",
-      published="outer",
-      has_norm_choice=True,
-    ),
-    "resnet_small": Backbone(
-      resnet.create_resnet_small,
-      middle=r"conv[34]_",
-      published="outer",
-      has_norm_choice=True,
-    ),
+    "resnet50": _resnet(resnet.create_resnet50),
+    "resnet_small": _resnet(resnet.create_resnet_small),
     "strided": Backbone(pooled.create_strided),
   }
 )
