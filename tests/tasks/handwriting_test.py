@@ -99,6 +99,8 @@ def test_held_out_are_small_letters_of_writers_who_never_train(task):
     ("handwriting", {"data_dir": "x"}, "data_dir must not be given"),
     ("handwriting", {"image_size": 32}, "image_size must be 28"),
     ("handwriting", {"task_variant": "x"}, "task_variant must be one of all"),
+    ("symbols", {"image_size": 48}, "image_size must be 28"),
+    ("symbols", {"task_variant": "x"}, "task_variant must be one of all"),
     ("emnist", {"num_users": 3}, "num_users must not be given with task emn"),
   ],
 )

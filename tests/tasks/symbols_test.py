@@ -71,14 +71,3 @@ def test_omniglot_is_the_test_set_where_it_is_given(tmp_path):
   np.testing.assert_array_equal(found.labels, expected.labels)
   clients.check_counts(task)
   assert "Omniglot" in task.split_description
-
-
-@pytest.mark.parametrize(
-  ("options", "name"),
-  [
-    ({"task_variant": "some"}, "task_variant"),
-    ({"image_size": 48}, "image_size"),
-  ],
-)
-def test_options_of_other_tasks_are_refused(options, name):
-  assert clients.read_error(_create, **options).startswith(name)
