@@ -244,7 +244,7 @@ def execute(
     errors.FieldError: If the file cannot be written.
   """
   output_files.check({"output_json": config.output_json}, overwrite=True)
-  _write(config.output_json, [])
+  output_files.write_json(config.output_json, [])
   has_failed = False
   lines: list[str] = []
   rows: dict[Entry, dict[str, Any]] = {}
@@ -265,11 +265,7 @@ def execute(
       print(text, flush=True)
     rows |= found
     lines = evaluate(goals, rows)
-    _write(config.output_json, list(rows.values()))
+    output_files.write_json(config.output_json, list(rows.values()))
   print("\n".join(lines))
   if has_failed:
     sys.exit(1)
-
-
-def _write(path: str, rows: list[dict[str, Any]]) -> None:
-  output_files.write_json(path, rows)

@@ -25,7 +25,7 @@ def _export(directory, name, shape, embedding_dim=7):
 def _check(backbone, path, number_format, min_similarity):
   """Compares what comes out with the backbone itself; returns the file."""
   shape = backbone.input_shape[1:]
-  images = tflite.make_up_images(shape, 8, seed=1)
+  images = tflite.make_up_images(shape, 8)
   content = tflite.convert(path, number_format)
   with warnings.catch_warnings():
     # TensorFlow warns of its own plans, which no user could act on.

@@ -208,12 +208,7 @@ class Embedder:
     return np.concatenate(embedded)
 
 
-def make_up_images(
-  image_shape: tuple[int, ...],
-  num_images: int,
-  *,
-  seed: int = 0,
-) -> np.ndarray:
+def make_up_images(image_shape: tuple[int, ...], num_images: int) -> np.ndarray:
   """Makes up images to calibrate with, which show nobody and nothing.
 
   They are clouds of all sizes, each in a random range of values; every other
@@ -222,12 +217,11 @@ def make_up_images(
   Args:
     image_shape: Height, width and channels.
     num_images: Number of images.
-    seed: Seed of the images.
 
   Returns:
     uint8 `[num_images, height, width, channels]`.
   """
-  generator = np.random.default_rng(seed)
+  generator = np.random.default_rng(0)
   height, width, channels = image_shape
   images = np.zeros((num_images,) + tuple(image_shape), np.float32)
   for octave in _OCTAVES:
