@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 
+from tests.evaluation import clusters
 from tff_fedemb import errors
 from tff_fedemb.evaluation import cohorts
 from tff_fedemb.evaluation import identification
+from tff_fedemb.evaluation import pairs
 
 
-def _data(num_classes=9, images=4):
-  generator = np.random.default_rng(0)
-  centers = generator.normal(size=(num_classes, 1, 5))
-  noise = 0.4 * generator.normal(size=(num_classes, images, 5))
-  unit = (centers + noise).reshape(-1, 5)
-  unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-  return unit, np.repeat(np.arange(num_classes), images)
+def _data(num_classes=9):
+  embeddings, labels = clusters.draw(num_classes, 4, spread=0.4, dim=5)
+  return pairs.normalize(embeddings), labels
 
 
 def _offset(probe, embeddings, labels):

@@ -1,12 +1,14 @@
 """Tests of identification: who is this, in a gallery of many?"""
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from tests.evaluation import clusters
 from tff_fedemb import errors
 from tff_fedemb.evaluation import identification
 
@@ -19,11 +21,7 @@ def _at_degrees(degrees, images=2):
   return np.stack([np.cos(angles), np.sin(angles)], axis=1), labels
 
 
-def _clustered(num_classes, images, seed=0):
-  generator = np.random.default_rng(seed)
-  labels = np.repeat(np.arange(num_classes), images)
-  centers = generator.normal(size=(num_classes, 3))
-  return centers[labels] + 0.5 * generator.normal(size=(len(labels), 3)), labels
+_clustered = functools.partial(clusters.draw, spread=0.5, dim=3)
 
 
 class _OneByOne:

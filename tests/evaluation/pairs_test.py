@@ -5,16 +5,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from tests.evaluation import clusters
 from tff_fedemb.evaluation import pairs
 
 
 def sorted_images():
-  rng = np.random.default_rng(3)
-  classes = np.repeat(np.arange(12), 6)
-  embeddings = rng.normal(size=(12, 8))[classes]
-  embeddings += rng.normal(size=embeddings.shape)
-  embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-  return pairs.Images(embeddings, classes, np.full(12, 6))
+  embeddings, classes = clusters.draw(12, 6, spread=1.0)
+  return pairs.Images(pairs.normalize(embeddings), classes, np.full(12, 6))
 
 
 @mock.patch.object(pairs, "_BLOCK_ROWS", 9)

@@ -3,23 +3,19 @@
 import numpy as np
 import pytest
 
+from tests.evaluation import clusters
 from tests.plots import drawn
 from tff_fedemb.evaluation import recognition
 from tff_fedemb.plots import identification_plots
 
 
-def _found(num_classes=30, images=5):
-  generator = np.random.default_rng(0)
-  centers = generator.normal(size=(num_classes, 1, 8))
-  noise = 0.5 * generator.normal(size=(num_classes, images, 8))
-  return recognition.evaluate(
-    (centers + noise).reshape(-1, 8), np.repeat(np.arange(num_classes), images)
-  )
+def _evaluate(num_classes, images):
+  return recognition.evaluate(*clusters.draw(num_classes, images, spread=0.5))
 
 
 @pytest.fixture(name="found", scope="module")
-def _fixture_found():
-  return _found()
+def _found():
+  return _evaluate(30, 5)
 
 
 def test_figures_are_drawn_with_their_intervals(found):
@@ -41,7 +37,7 @@ def test_figures_are_drawn_with_their_intervals(found):
 
 
 def test_three_classes_are_drawn():
-  found = _found(3, 2)
+  found = _evaluate(3, 2)
   assert [x.size for x in found[0].sizes] == [1]
   drawn.axes_of(identification_plots.draw_sizes, found)
   drawn.axes_of(identification_plots.draw_det, found)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.evaluation import clusters
 from tests.plots import drawn
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import figures
@@ -16,17 +17,13 @@ from tff_fedemb.plots import training_plots as plots
 INFINITY = math.inf
 
 
-def result(spread=1.0, num_classes=10):
-  rng = np.random.default_rng(0)
-  labels = np.repeat(np.arange(num_classes), 4)
-  embeddings = spread * rng.normal(size=(num_classes, 8))[labels]
-  embeddings += rng.normal(size=embeddings.shape)
-  return verification.evaluate_pairs(embeddings, labels)
+def result(spread=1.0):
+  return verification.evaluate_pairs(*clusters.draw(10, 4, spread=spread))
 
 
 def test_roc_draws_each_curve():
   trained = result()
-  curves = {"trained": trained, "b": result(0.5), plots.UNTRAINED: result(0.1)}
+  curves = {"trained": trained, "b": result(2.0), plots.UNTRAINED: result(10.0)}
   axes = drawn.axes_of(plots.draw_roc, curves)
   labels = drawn.legend_of(axes)
   assert labels[0] == f"trained: {trained.recall_at_far[1e-3]:.1%}"

@@ -3,9 +3,9 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 
+from tests.evaluation import clusters
 from tff_fedemb import errors
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.evaluation import verification
@@ -13,14 +13,10 @@ from tff_fedemb.participation import fixed_size
 from tff_fedemb.records import model_card
 
 
-def _result(num_classes=12, images_of_class=4):
+def _result():
   """The result for images that are at most as alike as their classes are."""
-  generator = np.random.default_rng(0)
-  centers = generator.normal(size=(num_classes, 1, 8))
-  noise = 0.3 * generator.normal(size=(num_classes, images_of_class, 8))
   return verification.evaluate_pairs(
-    (centers + noise).reshape(-1, 8),
-    np.repeat(np.arange(num_classes), images_of_class),
+    *clusters.draw(12, 4, spread=0.3),
     false_accept_rates=model_card.FALSE_ACCEPT_RATES,
   )
 
