@@ -2,7 +2,6 @@
 
 import collections
 from collections.abc import Callable
-import functools
 import json
 import pathlib
 import secrets
@@ -23,11 +22,9 @@ from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.mechanisms import tree_strategy
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import min_separation
-from tff_fedemb.participation import participation_trace
 from tff_fedemb.planning import budget
 from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import run_directory
-from tff_fedemb.records import sampling_key
 
 ROUNDS = 10
 _NUM_USERS, _DELTA, _NOISE = 20, 1e-3, 6.0
@@ -190,25 +187,13 @@ class World:
         raise SystemExit
       self._charge(path, chain, ledger)
 
-    with participation_trace.TraceWriter(
-      path / run_directory.TRACE, _NUM_USERS
-    ) as trace:
-      key = sampling_key.read_or_create(
-        path / run_directory.CHECKPOINTS, is_new=not trace.num_rounds
-      )
-      runtime = _Noisy(
-        self, self.kind, during=during or {}, dies_in=dies_in, data=data
-      )
-      loop = loops.create(
-        path,
-        runtime,
-        chain=chain,
-        trace=trace,
-        draw=functools.partial(planned.participation.sample, key=key),
-        config={"rounds": ROUNDS, "evaluate_every": 0, "checkpoint_every": 5},
-        charge=charge,
-      )
-      loop.start(lambda weights: weights)
+    runtime = _Noisy(
+      self, self.kind, during=during or {}, dies_in=dies_in, data=data
+    )
+    config = {"rounds": ROUNDS, "evaluate_every": 0, "checkpoint_every": 5}
+    with loops.start(
+      path, planned, runtime, chain=chain, config=config, charge=charge
+    ) as loop:
       charge(chain.ledger_to_the_end(rounds_done))
       loop.run()
     return chain

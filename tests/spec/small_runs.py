@@ -21,7 +21,6 @@ from tff_fedemb.participation import participation_trace
 from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import model_card
 from tff_fedemb.records import release
-from tff_fedemb.records import sampling_key
 from tff_fedemb.report import account
 
 ROUNDS = 6
@@ -90,23 +89,12 @@ class SmallRun:
     if not (path / "run.json").exists():
       settings = {"noise_multiplier": 2.0, "sampling_seed": None}
       (path / "run.json").write_text(json.dumps(settings))
-    chain = account.open_chain(path)
-    with participation_trace.TraceWriter(
-      path / "participation.trace", 20
-    ) as trace:
-      key = sampling_key.read_or_create(
-        path / "checkpoints", is_new=not trace.num_rounds
-      )
-      chains.begin(path, planned, chain)
-      loop = loops.create(
-        path,
-        runtime or self._create_runtime(),
-        chain=chain,
-        trace=trace,
-        draw=functools.partial(planned.participation.sample, key=key),
-        config={"rounds": ROUNDS, "checkpoint_every": 2},
-      )
-      loop.start(lambda weights: weights)
+    chain = chains.begin(path, planned, account.open_chain(path))
+    runtime = runtime or self._create_runtime()
+    config = {"rounds": ROUNDS, "checkpoint_every": 2}
+    with loops.start(
+      path, planned, runtime, chain=chain, config=config
+    ) as loop:
       loop.run()
     if finish and not (path / "summary.json").exists():
       self._finish(chain)
