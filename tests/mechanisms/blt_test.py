@@ -1,7 +1,6 @@
 """Cases of BLT."""
 
 from tests.mechanisms import cases
-from tff_fedemb.mechanisms import blt
 from tff_fedemb.mechanisms import blt_strategy
 from tff_fedemb.mechanisms import strategy as strategy_lib
 
@@ -15,13 +14,3 @@ CASES = cases.Cases(
   noisy=[cases.Slow(num_buffers=1), {}, cases.Slow(num_buffers=3)],
   mistakes=[({"num_buffers": 5}, "num_buffers must be at most 4, found 5")],
 )
-
-
-def test_the_largest_noise_is_that_of_the_last_model():
-  last = strategy_lib.Workload(noise_objective="last")
-  config = blt.BltConfig(
-    noise_multiplier=1.0, clip_norm=1.0, objective="max_error"
-  )
-  expected = blt_strategy.optimize_blt(cases.SCHEDULE, last)
-  assert config.create_strategy(cases.SCHEDULE) == expected
-  assert expected != blt_strategy.optimize_blt(cases.SCHEDULE)
