@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.participation import traces
+from tests.training import tiny_specs
 import tff_fedemb as fe
 from tff_fedemb import errors
 from tff_fedemb.accounting import arithmetic
@@ -69,12 +70,8 @@ def test_users_who_are_too_few(num_users):
 
 
 def test_so_much_noise_that_epsilon_is_0():
-  images, labels = np.zeros([24, 8, 8, 1], np.uint8), np.arange(24) % 4
-  spec = fe.RunSpec(
-    task=fe.ArrayTask(
-      images, labels, np.arange(24) // 3, test=(images, labels)
-    ),
-    participation=fe.Poisson(users_per_round=4),
+  spec = dataclasses.replace(
+    tiny_specs.create(),
     mechanism=fe.Gaussian(noise_multiplier=20.0, clip_norm=0.1),
     rounds=2,
     delta=0.1,
@@ -160,14 +157,9 @@ def test_a_plan_refuses_weights_that_the_run_would_refuse(tmp_path):
 
 
 def test_a_plan_measures_a_round():
-  images = np.zeros([40, 12, 12, 1], np.uint8)
-  labels = np.arange(40) % 4
-  task = fe.ArrayTask(images, labels, np.arange(40) // 4, test=(images, labels))
-  plan = fe.plan(
-    fe.RunSpec(
-      task=task, participation=fe.FixedSize(users_per_round=2), rounds=3
-    )
-  )
+  participation = fe.FixedSize(users_per_round=2)
+  spec = dataclasses.replace(tiny_specs.create(), participation=participation)
+  plan = fe.plan(spec)
   assert plan.epsilon == np.inf
   assert "measured on 2 of them" in str(plan)
 
