@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.binaries import programs
+from tests.runtime import networks
 import tff_fedemb as fe
 from tff_fedemb import runtime
 from tff_fedemb.mechanisms import blt
@@ -19,69 +20,37 @@ from tff_fedemb.mechanisms import mechanism
 from tff_fedemb.mechanisms import registry
 from tff_fedemb.mechanisms import tff_aggregator
 
+# The network has it for its weights that are not trained.
+pytestmark = pytest.mark.filterwarnings("ignore:Batch Normalization")
+
 _PAGE = pathlib.Path(__file__).parents[2] / "docs" / "from_tff.md"
 _CLIENTS, _ROUNDS = 3, 2
 _sgd = functools.partial(tff.learning.optimizers.build_sgdm, 0.1)
 _algorithms = tff.learning.algorithms
 
 
-def _create_layers():
-  """A network whose last layer may be each client's own."""
-  return [
-    tf.keras.layers.Dense(
-      width, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=seed)
-    )
-    for seed, width in enumerate((3, 1))
-  ]
-
-
-_SPEC = collections.OrderedDict(
-  x=tf.TensorSpec([None, 2]), y=tf.TensorSpec([None, 1])
-)
-
-
-def _create_model():
-  layers = [tf.keras.layers.InputLayer([2]), *_create_layers()]
-  return tff.learning.models.from_keras_model(
-    tf.keras.Sequential(layers),
-    loss=tf.keras.losses.MeanSquaredError(),
-    input_spec=_SPEC,
-  )
-
-
-def _create_reconstructed_model():
-  inputs = tf.keras.Input([2])
-  first, last = _create_layers()
-  return tff.learning.models.ReconstructionModel.from_keras_model_and_layers(
-    keras_model=tf.keras.Model(inputs, last(first(inputs))),
-    global_layers=[first],
-    local_layers=[last],
-    input_spec=_SPEC,
-  )
-
-
 # Functions that build a process from an aggregator.
 _ALGORITHMS = {
   "weighted_fed_avg": lambda mean: _algorithms.build_weighted_fed_avg(
-    _create_model, _sgd(), model_aggregator=mean
+    networks.create_model, _sgd(), model_aggregator=mean
   ),
   "unweighted_fed_avg": lambda mean: _algorithms.build_unweighted_fed_avg(
-    _create_model, _sgd(), model_aggregator=mean
+    networks.create_model, _sgd(), model_aggregator=mean
   ),
   "weighted_fed_prox": lambda mean: _algorithms.build_weighted_fed_prox(
-    _create_model, 0.5, _sgd(), model_aggregator=mean
+    networks.create_model, 0.5, _sgd(), model_aggregator=mean
   ),
   "fed_sgd": lambda mean: _algorithms.build_fed_sgd(
-    _create_model, _sgd(), model_aggregator=mean
+    networks.create_model, _sgd(), model_aggregator=mean
   ),
   "weighted_mime_lite": lambda mean: _algorithms.build_weighted_mime_lite(
-    _create_model,
+    networks.create_model,
     _sgd(momentum=0.9),
     model_aggregator=mean,
     full_gradient_aggregator=mean,
   ),
   "fed_recon": lambda mean: _algorithms.build_fed_recon(
-    _create_reconstructed_model,
+    networks.create_reconstructed_model,
     loss_fn=tf.keras.losses.MeanSquaredError,
     client_weighting=tff.learning.ClientWeighting.UNIFORM,
     model_aggregator_factory=mean,
@@ -112,7 +81,9 @@ def _run(process, started):
 def _read(client_id):
   """As many examples for each, so that weights change nothing."""
   number = tf.strings.to_number(client_id, tf.int64)
-  x = tf.random.stateless_uniform([4, 2], tf.stack([number, 1]))
+  x = tf.random.stateless_uniform(
+    [4, networks.NUM_FEATURES], tf.stack([number, 1])
+  )
   y = tf.reduce_sum(x, 1, keepdims=True) * tf.cast(number, tf.float32) / 9.0
   examples = collections.OrderedDict(x=x, y=y)
   return tf.data.Dataset.from_tensor_slices(examples).batch(4)

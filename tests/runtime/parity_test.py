@@ -16,6 +16,7 @@ import tree
 
 from tests.algorithms import builders
 from tests.runtime import histories
+from tests.runtime import networks
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Batch Normalization")
 
 # Cohorts of different sizes, so that no round can pass for another.
 _ROUNDS = (("3", "1", "4"), ("15", "9"), ("2", "6", "5", "3"))
-_NUM_FEATURES = 3
+_NUM_FEATURES = networks.NUM_FEATURES
 _IMAGE_SHAPE = (4, 4, 1)
 _NUM_CLASSES = 4
 
@@ -79,45 +80,6 @@ def _create_images(client_id):
   )
 
 
-def _create_model():
-  """A network that has weights of both kinds, trainable or not."""
-  inputs = tf.keras.Input([_NUM_FEATURES])
-  hidden = tf.keras.layers.Dense(
-    4,
-    activation="tanh",
-    kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
-  )(inputs)
-  hidden = tf.keras.layers.BatchNormalization()(hidden)
-  outputs = tf.keras.layers.Dense(
-    1, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=2)
-  )(hidden)
-  return tff.learning.models.from_keras_model(
-    tf.keras.Model(inputs, outputs),
-    loss=tf.keras.losses.MeanSquaredError(),
-    metrics=[tf.keras.metrics.MeanAbsoluteError()],
-    input_spec=collections.OrderedDict(
-      x=tf.TensorSpec([None, _NUM_FEATURES]), y=tf.TensorSpec([None, 1])
-    ),
-  )
-
-
-def _create_reconstructed_model():
-  """A network whose last layer is each client's own."""
-  layers = [
-    tf.keras.layers.Dense(
-      width, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=seed)
-    )
-    for seed, width in enumerate((4, 1))
-  ]
-  inputs = tf.keras.Input([_NUM_FEATURES])
-  return tff.learning.models.ReconstructionModel.from_keras_model_and_layers(
-    keras_model=tf.keras.Model(inputs, layers[1](layers[0](inputs))),
-    global_layers=layers[:1],
-    local_layers=layers[1:],
-    input_spec=_create_model().input_spec,
-  )
-
-
 def _decay(round_num):
   return 0.1 / (1.0 + tf.cast(round_num, tf.float32))
 
@@ -151,40 +113,44 @@ _BUILD = {
   "fedemb": lambda: _build_own(fedemb.FedEmb, "adam", 1.1),
   "fedavg": lambda: _build_own(fedavg.FedAvg, "sgdm", 1.9),
   "weighted": lambda: _learning.build_weighted_fed_avg(
-    _create_model, _sgdm(0.1), _sgdm(1.0, 0.9)
+    networks.create_model, _sgdm(0.1), _sgdm(1.0, 0.9)
   ),
   "unweighted": lambda: _learning.build_unweighted_fed_avg(
-    _create_model, _sgdm(0.1), _sgdm(1.0)
+    networks.create_model, _sgdm(0.1), _sgdm(1.0)
   ),
   "prox": lambda: _learning.build_unweighted_fed_prox(
-    _create_model, 0.5, _sgdm(0.1), _adam(0.1)
+    networks.create_model, 0.5, _sgdm(0.1), _adam(0.1)
   ),
   "weighted_prox": lambda: _learning.build_weighted_fed_prox(
-    _create_model, 0.5, _sgdm(0.1)
+    networks.create_model, 0.5, _sgdm(0.1)
   ),
   "schedule": lambda: _learning.build_weighted_fed_avg_with_optimizer_schedule(
-    _create_model, _decay, lambda rate: _sgdm(rate), _sgdm(2.0, 0.9)
+    networks.create_model, _decay, lambda rate: _sgdm(rate), _sgdm(2.0, 0.9)
   ),
-  "sgd": lambda: _learning.build_fed_sgd(_create_model, _sgdm(0.3, 0.9)),
+  "sgd": lambda: _learning.build_fed_sgd(
+    networks.create_model, _sgdm(0.3, 0.9)
+  ),
   "reconstruction": lambda: _learning.build_fed_recon(
-    _create_reconstructed_model, loss_fn=tf.keras.losses.MeanSquaredError
+    networks.create_reconstructed_model,
+    loss_fn=tf.keras.losses.MeanSquaredError,
   ),
   "reconstruction_evaluation": lambda: _learning.build_fed_recon_eval(
-    _create_reconstructed_model, loss_fn=tf.keras.losses.MeanSquaredError
+    networks.create_reconstructed_model,
+    loss_fn=tf.keras.losses.MeanSquaredError,
   ),
   "unweighted_mime": lambda: _learning.build_unweighted_mime_lite(
-    _create_model, _sgdm(0.1, 0.9)
+    networks.create_model, _sgdm(0.1, 0.9)
   ),
   "weighted_mime": lambda: _learning.build_weighted_mime_lite(
-    _create_model, _sgdm(0.1, 0.9)
+    networks.create_model, _sgdm(0.1, 0.9)
   ),
   "mime": lambda: _learning.build_mime_lite_with_optimizer_schedule(
-    _create_model, _decay, _sgdm(0.1, 0.9), _sgdm(1.0, 0.9)
+    networks.create_model, _decay, _sgdm(0.1, 0.9), _sgdm(1.0, 0.9)
   ),
   "kmeans": lambda: _learning.build_fed_kmeans(
     4, (_NUM_FEATURES,), random_seed=(1, 2)
   ),
-  "evaluation": lambda: _learning.build_fed_eval(_create_model),
+  "evaluation": lambda: _learning.build_fed_eval(networks.create_model),
 }
 _DATASETS = {
   "fedemb": _create_images,
