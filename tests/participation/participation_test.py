@@ -10,6 +10,7 @@ import pytest
 
 from tests.participation import draws
 from tests.participation import traces
+from tff_fedemb import errors
 from tff_fedemb.accounting import composition
 from tff_fedemb.participation import balls_in_bins
 from tff_fedemb.participation import cyclic_poisson
@@ -54,6 +55,13 @@ def test_a_user_is_in_one_virtual_client_at_most(name, users_per_client):
     assert slots.min() >= 0
     assert slots.max() < 100
     assert all(client.size for client in clients)
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_nobody_is_drawn_before_the_number_of_users_is_known(name):
+  claim = _create(name, None, 10)
+  with pytest.raises(errors.FieldError, match="num_users must be given"):
+    claim.sample(0, key=1)
 
 
 @pytest.mark.parametrize("name", _NAMES)

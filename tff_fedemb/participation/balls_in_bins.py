@@ -61,7 +61,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       errors.FieldError: If a period was given that is not the number of bins,
         or as in the base class.
     """
-    bins = max(math.floor(self.num_users / self.users_per_round), 1)
+    bins = max(math.floor(self.num_slots / self.users_per_round), 1)
     if self.period is None:
       object.__setattr__(self, "period", bins)
     super().settle()

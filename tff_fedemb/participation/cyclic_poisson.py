@@ -7,6 +7,7 @@ Factorization: A unified approach to private training" (arXiv 2306.08153).
 from collections.abc import Iterator
 import dataclasses
 import functools
+from typing import ClassVar
 
 import numpy as np
 
@@ -85,7 +86,7 @@ class CyclicPoisson(poisson.Poisson):
   """
 
   name = "cyclic_poisson"
-  field_of_bands = "period"
+  field_of_bands: ClassVar[str | None] = "period"
   is_for_bands = True
   drawn_by = "the number of slots, the probability and the period"
 
@@ -100,18 +101,22 @@ class CyclicPoisson(poisson.Poisson):
         base class.
     """
     super().settle()
-    if self.period is None:
-      # This suits independent noise; for bands, callers give the period.
-      object.__setattr__(self, "period", 1)
+    # A period of 1 suits independent noise; for bands, callers give it.
+    object.__setattr__(self, "period", self.period or 1)
     if self.sampling_probability > 1:
       raise errors.FieldError(
         "period",
         "be at most num_users / users_per_round ="
-        f" {self.num_users / self.users_per_round:.6g}: a block of"
+        f" {self.num_slots / self.users_per_round:.6g}: a block of"
         f" {self.num_users:,} / {self.period:,} users has no"
         f" {checks.count_in_words(self.users_per_round)} to draw",
         self.period,
       )
+
+  @property
+  def num_blocks(self) -> int:
+    """The period, once the users are known (`settled`)."""
+    return self.settled(self.period)
 
   @property
   def sampling_probability(self) -> float:
@@ -119,12 +124,12 @@ class CyclicPoisson(poisson.Poisson):
 
     It is `period` times that of Poisson sampling with as many users in a round.
     """
-    return self.period * self.users_per_round / self.num_users
+    return self.num_blocks * self.users_per_round / self.num_slots
 
   @property
   def min_separation(self) -> int:
     """The period: a user's rounds are those of one block."""
-    return self.period
+    return self.num_blocks
 
   @property
   def users_in_words(self) -> str:
@@ -146,7 +151,7 @@ class CyclicPoisson(poisson.Poisson):
       Unsigned integers `[num_users]`, each below `period`; do not change the
       array.
     """
-    return draw_places(self.num_users, self.period, key, 0, _BLOCKS)
+    return draw_places(self.num_slots, self.num_blocks, key, 0, _BLOCKS)
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
     """Draws the users of a round among those of its block.
@@ -163,7 +168,7 @@ class CyclicPoisson(poisson.Poisson):
       Their slots, int64 `[n]`, ascending.
     """
     slots = super().draw_users(round_num, key=key)
-    return slots[self.draw_blocks(key)[slots] == round_num % self.period]
+    return slots[self.draw_blocks(key)[slots] == round_num % self.num_blocks]
 
   def contradictions(
     self, observed: participation_check.ObservedParticipation
@@ -178,11 +183,12 @@ class CyclicPoisson(poisson.Poisson):
     Yields:
       Pairs of an assumption and what the trace shows instead.
     """
+    blocks = self.num_blocks
     for user, earlier, later in observed.gaps:
-      if (later - earlier) % self.period:
+      if (later - earlier) % blocks:
         yield (
-          f"a user is in rounds of one block of {self.period:,} alone",
+          f"a user is in rounds of one block of {blocks:,} alone",
           f"user {user:,} is in rounds {earlier:,} and {later:,}, which are of"
-          f" blocks {earlier % self.period:,} and {later % self.period:,}",
+          f" blocks {earlier % blocks:,} and {later % blocks:,}",
         )
     yield from super().contradictions(observed)

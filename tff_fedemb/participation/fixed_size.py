@@ -72,7 +72,7 @@ class FixedSize(sampled.Sampled):
       event: Event of the release of the drawn users.
     """
     return dp_accounting.SampledWithoutReplacementDpEvent(
-      self.num_users, self.users_per_round, event
+      self.num_slots, self.users_per_round, event
     )
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
@@ -89,7 +89,7 @@ class FixedSize(sampled.Sampled):
       `clients_per_round` int64 arrays of slots, `users_per_round` in all.
     """
     slots = participation.create_generator(key, round_num, _DRAW).choice(
-      self.num_users,
+      self.num_slots,
       size=int(self.users_per_round),
       replace=False,
       shuffle=True,

@@ -103,21 +103,21 @@ class MinSeparation(participation.Participation):
     """
     super().settle()
     most = self.rounds_per_pass
-    if self.min_separation is None:
-      object.__setattr__(self, "min_separation", most)
-    if self.min_separation > most:
+    separation = self.min_separation or most
+    object.__setattr__(self, "min_separation", separation)
+    if separation > most:
       raise errors.FieldError(
         "min_separation",
         f"be at most {most}, the rounds in which"
         f" {checks.count_in_words(self.users_per_round)} users a round use up"
         f" {self.num_users:,}",
-        self.min_separation,
+        separation,
       )
 
   @property
   def rounds_per_pass(self) -> int:
     """Number P of rounds in which every user takes part once."""
-    return math.ceil(self.num_users / self.users_per_round)
+    return math.ceil(self.num_slots / self.users_per_round)
 
   def for_rounds(self, rounds: int | None) -> "MinSeparation":
     """Returns the same, with a user in one round of each pass.
@@ -161,12 +161,12 @@ class MinSeparation(participation.Participation):
       most `users_per_round` slots in all.
     """
     place = round_num % self.rounds_per_pass
-    window_size = self.rounds_per_pass - self.min_separation + 1
+    window_size = self.rounds_per_pass - self.settled(self.min_separation) + 1
     first = place - place % window_size
     last = min(first + window_size, self.rounds_per_pass)
     # Round j of a pass begins at place j N / P of the order, rounded down.
-    starts = np.arange(first, last + 1) * self.num_users // self.rounds_per_pass
-    users = _draw_order(self.num_users, key)[starts[0] : starts[-1]]
+    starts = np.arange(first, last + 1) * self.num_slots // self.rounds_per_pass
+    users = _draw_order(self.num_slots, key)[starts[0] : starts[-1]]
     # Shuffle which round of the window each user is in: these small numbers
     # shuffle faster than the users, and only the users of one round are needed.
     places = np.arange(last - first, dtype=np.min_scalar_type(window_size))

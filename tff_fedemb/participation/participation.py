@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 import dataclasses
 import hashlib
 import struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import dp_accounting
 import numpy as np
@@ -33,6 +33,8 @@ from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.participation import participation_check
+
+_T = TypeVar("_T")
 
 
 class ClaimError(errors.DataError):
@@ -131,13 +133,31 @@ class Participation(config.Config, abc.ABC):
     Raises:
       errors.FieldError: If a field is out of its range for so many users.
     """
-    if not self.users_per_client <= self.users_per_round <= self.num_users:
+    if not self.users_per_client <= self.users_per_round <= self.num_slots:
       raise errors.FieldError(
         "users_per_round",
         f"be at least users_per_client ({self.users_per_client}) and at most"
         f" num_users ({self.num_users})",
         self.users_per_round,
       )
+
+  def settled(self, value: _T | None) -> _T:
+    """Returns the value of a field that is set once the users are known.
+
+    Args:
+      value: The value; None before that.
+
+    Raises:
+      errors.FieldError: If it is None: `num_users` was not given.
+    """
+    if value is None:
+      raise errors.FieldError("num_users", "be given", "nothing")
+    return value
+
+  @property
+  def num_slots(self) -> int:
+    """The number of users, once it is known (`settled`)."""
+    return self.settled(self.num_users)
 
   def for_users(self, num_users: int) -> "Participation":
     """Returns the same for the users of a task.
@@ -190,7 +210,7 @@ class Participation(config.Config, abc.ABC):
   @property
   def sampling_probability(self) -> float:
     """Probability that a given user takes part in a given round."""
-    return self.users_per_round / self.num_users
+    return self.users_per_round / self.num_slots
 
   @property
   def min_separation(self) -> int | None:
@@ -431,13 +451,14 @@ class Participation(config.Config, abc.ABC):
         f" {observed.max_participations:,}",
       )
     apart = self.min_separation or 1
-    if observed.closest_pair and observed.min_separation < apart:
+    if observed.closest_pair:
       user, earlier, later = observed.closest_pair
-      yield (
-        f"a user's rounds are at least {apart:,} apart",
-        f"user {user:,} is in rounds {earlier:,} and {later:,}",
-      )
-    largest: float = self.num_users
+      if later - earlier < apart:
+        yield (
+          f"a user's rounds are at least {apart:,} apart",
+          f"user {user:,} is in rounds {earlier:,} and {later:,}",
+        )
+    largest: float = self.num_slots
     if self.users_are != "expected":
       largest = self.users_per_round
     fewest = largest if self.users_are == "exact" else 0

@@ -85,7 +85,7 @@ class Poisson(sampled.Sampled):
       be 0.
     """
     generator = participation.create_generator(key, round_num, _COINS)
-    coins = generator.random(self.num_users)
+    coins = generator.random(self.num_slots)
     return np.flatnonzero(coins < self.sampling_probability)
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
@@ -106,7 +106,7 @@ class Poisson(sampled.Sampled):
     if self.users_per_client == 1:
       return [slots[i : i + 1] for i in range(slots.size)]
     generator = participation.create_generator(key, round_num, _ASSIGNMENT)
-    places = generator.random(self.num_users)[slots]
+    places = generator.random(self.num_slots)[slots]
     clients = np.floor(places * self.clients_per_round).astype(np.int64)
     # One sort, not one search of the round for every virtual client.
     order = np.argsort(clients, kind="stable")

@@ -93,8 +93,8 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     """
     # `cyclic_poisson` refuses more users than there are.
     blocks = self.users_per_round * (self.period or 1)
-    if blocks <= self.num_users:
-      users = self.num_users / math.ceil(self.num_users / blocks - 1e-9)
+    if blocks <= self.num_slots:
+      users = self.num_slots / math.ceil(self.num_slots / blocks - 1e-9)
       users /= self.period or 1
       users = int(users) if users.is_integer() else users
       object.__setattr__(self, "users_per_round", users)
@@ -116,7 +116,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
   @property
   def rounds_of_pass(self) -> int:
     """Rounds of a pass, those of all blocks."""
-    return self.period * self.rounds_of_block
+    return self.num_blocks * self.rounds_of_block
 
   def participations(self, rounds: int) -> int:
     """Returns the number of passes, an unfinished one included.
@@ -134,7 +134,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
   def users_in_words(self) -> str:
     """Names the rounds of a pass, and with blocks those of a block."""
     rounds = f"{self.rounds_of_pass:,} rounds of a pass"
-    if self.period > 1:
+    if self.num_blocks > 1:
       rounds = (
         f"{self.rounds_of_block:,} rounds that their block, one of"
         f" {self.period:,}, has in a pass of {self.rounds_of_pass:,}"
@@ -173,7 +173,7 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
       Pairs of an event and how often it happens.
     """
     whole = (self.sampled_event(event), count)
-    last = -(-(rounds % self.rounds_of_pass) // self.period)
+    last = -(-(rounds % self.rounds_of_pass) // self.num_blocks)
     left_out = self.rounds_of_block - last
     if not last or not left_out or count < self.participations(rounds):
       return [whole]
@@ -191,12 +191,12 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     Returns:
       Their slots, int64 `[n]`, ascending.
     """
-    number, place = divmod(round_num // self.period, self.rounds_of_block)
+    number, place = divmod(round_num // self.num_blocks, self.rounds_of_block)
     places = cyclic_poisson.draw_places(
-      self.num_users, self.rounds_of_block, key, number, _PASSES
+      self.num_slots, self.rounds_of_block, key, number, _PASSES
     )
     slots = np.flatnonzero(places == place)
-    return slots[self.draw_blocks(key)[slots] == round_num % self.period]
+    return slots[self.draw_blocks(key)[slots] == round_num % self.num_blocks]
 
   def contradictions(
     self, observed: participation_check.ObservedParticipation
