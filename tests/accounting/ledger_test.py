@@ -26,7 +26,7 @@ _FIXED_SIZE = fixed_size.FixedSize(1_000, 10)
 _MIN_SEPARATION = min_separation.MinSeparation(1_000, 10)
 
 
-def _ledger(*noises, participation=_POISSON, delta=1e-5, accountants=None):
+def _ledger(*noises, participation=_POISSON, delta=1e-5, accountants=()):
   ledger = ledger_lib.Ledger(
     participation, delta=delta, accountants=accountants
   )
@@ -174,7 +174,7 @@ def test_tightest_epsilon_is_that_of_the_report_to_the_digit(
 _FOUR = composition.Rounds(count=50, noise=composition.Noise(4.0))
 
 
-def _report(claim, *history, delta=1e-5, accountants=None):
+def _report(claim, *history, delta=1e-5, accountants=()):
   return report_lib.create_report(
     composition.Account(
       claim, delta=delta, accountants=accountants, history=history

@@ -143,20 +143,19 @@ def log_ratio_bound(
   return num_numbers * relative_error**2 + relative_error * deviation
 
 
-def is_known(account: composition.Account) -> bool:
-  """Returns whether a bound on what arithmetic adds to an account is known.
+def known_sum(account: composition.Account) -> composition.RoundSum | None:
+  """Returns the sum of a round if a bound on what arithmetic adds is known.
 
   Args:
     account: The rounds.
 
   Returns:
-    False without a round, without noise in one of them, for correlated noise,
+    None without a round, without noise in one of them, for correlated noise,
     and where the size of a round's sum is not known.
   """
   noises = account.noises
-  if not account.round_sum or not noises:
-    return False
-  return all(noise.multiplier and not noise.strategy for noise in noises)
+  is_bounded = all(each.multiplier and not each.strategy for each in noises)
+  return account.round_sum if noises and is_bounded else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +196,8 @@ def whole_epsilon(account: composition.Account) -> WholeEpsilon:
   """
   by_accountant = epsilon_lib.epsilon_by_accountant(account)
   name, epsilon = epsilon_lib.leading(by_accountant)
-  if not is_known(account):
+  round_sum = known_sum(account)
+  if round_sum is None:
     return WholeEpsilon(epsilon, name, by_accountant, None)
   names = (name,) if name in account.accountants else account.accountants
 
@@ -207,10 +207,7 @@ def whole_epsilon(account: composition.Account) -> WholeEpsilon:
     return epsilon_lib.leading(epsilon_lib.epsilon_by_accountant(other))[1]
 
   whole = add_to_epsilon(
-    epsilon_at,
-    account.delta,
-    round_sum=account.round_sum,
-    runs=account.num_runs,
+    epsilon_at, account.delta, round_sum=round_sum, runs=account.num_runs
   )
   return WholeEpsilon(whole, name, by_accountant, whole - epsilon)
 

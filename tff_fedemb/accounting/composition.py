@@ -136,8 +136,8 @@ class Account(config.Config):
   Attributes:
     participation: Who takes part in every round.
     delta: At which epsilon is stated, in (0, 1).
-    accountants: Names of the accountants, cheapest first; all that the
-      participation supports if None.
+    accountants: Names of the accountants, cheapest first [all that the
+      participation supports].
     history: The rounds, in their order.
     round_sum: The sum of every round; None if it is not known, and the noise is
       taken for an exact Gaussian.
@@ -152,13 +152,15 @@ class Account(config.Config):
   )
   _: dataclasses.KW_ONLY
   delta: float = config.field(**checks.DELTA_RANGE)
-  accountants: tuple[str, ...] | None = None
+  accountants: tuple[str, ...] = ()
   history: tuple[Rounds, ...] = ()
   round_sum: RoundSum | None = None
 
   def __post_init__(self):
     super().__post_init__()
-    accountants = self.participation.select_accountants(self.accountants)
+    accountants = self.participation.select_accountants(
+      self.accountants or None
+    )
     object.__setattr__(self, "accountants", accountants)
     # Refused now rather than hours later, when an epsilon is wanted.
     check_noise(self.merged_rounds, self.participation)
@@ -196,6 +198,12 @@ class Account(config.Config):
   def noises(self) -> list[Noise]:
     """Noise of all runs of a round together, for rounds that are alike."""
     return [each.whole_noise for each in self.merged_rounds]
+
+  @property
+  def strategy(self) -> strategy_lib.Strategy | None:
+    """The matrix of correlated noise; None without it, or without rounds."""
+    # Noise is correlated in all rounds or in none (`check_noise`).
+    return self.history[0].noise.strategy if self.history else None
 
   @property
   def strategy_sensitivity(self) -> float | None:
@@ -242,9 +250,8 @@ def check_noise(
     noise = each.whole_noise
     checks.check_noise_multiplier(noise.multiplier)
     if noise.strategy is not None:
-      check_correlated(type(noise.strategy), participation)
+      period = check_correlated(type(noise.strategy), participation)
       num_bands = noise.strategy.num_bands
-      period = participation.min_separation
       is_anew = participation.is_sampled and not participation.is_drawn_once
       # With more bands, noise mixes the rounds that sampling should amplify.
       if is_anew and (num_bands or math.inf) > period:
@@ -267,19 +274,23 @@ def check_noise(
 def check_correlated(
   strategy: type[strategy_lib.Strategy],
   participation: participation_lib.Participation,
-) -> None:
+) -> int:
   """Refuses correlated noise that cannot be accounted for.
 
   Args:
     strategy: The class of its matrix.
     participation: Who takes part.
 
+  Returns:
+    Rounds from one of a user's to the next.
+
   Raises:
     errors.FieldError: If a user may come back in the next round, if users are
       drawn anew and the matrix is not banded, or if all of a user's rounds were
       drawn once and the matrix is not Toeplitz.
   """
-  if participation.min_separation is None:
+  separation = participation.min_separation
+  if separation is None:
     raise errors.FieldError(
       "participation",
       f"be min_separation with mechanism {strategy.name}, or another in which a"
@@ -299,6 +310,7 @@ def check_correlated(
       " min_separation claims as much for it",
       strategy.name,
     )
+  return separation
 
 
 def is_known(

@@ -320,7 +320,7 @@ def create_ledger(
   ledger = Ledger(
     participation,
     delta=delta,
-    accountants=tuple(accountants),
+    accountants=participation.select_accountants(accountants),
     round_sum=round_sum,
   )
   return ledger.with_rounds(noise, rounds) if rounds else ledger

@@ -241,15 +241,13 @@ def _law_of(event: _Event, is_upper: bool) -> _Law:
     other = of_equal(noise, count - half)
     return _mean(one, other, half / count, step_of(count), is_upper)
 
-  law = None
-  number = 0
-  for noise, count in event.slots:
+  (noise, number), *others = event.slots
+  law = of_equal(noise, number)
+  for noise, count in others:
     number += count
+    share = 1.0 - count / number
     added = of_equal(noise, count)
-    if law is not None:
-      share = 1.0 - count / number
-      added = _mean(law, added, share, step_of(event.count), is_upper)
-    law = added
+    law = _mean(law, added, share, step_of(event.count), is_upper)
   return law
 
 

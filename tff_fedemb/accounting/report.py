@@ -309,17 +309,17 @@ def _mechanism_in_words(
   if len(events) > 3:
     listed += f" + {len(events) - 3} more"
   claim = account.participation
-  of_strategy = report.strategy_sensitivity
+  strategy, of_strategy = account.strategy, report.strategy_sensitivity
   sensitivity = f"{report.sensitivity_in_clip_norms:g}"
   rows = "The noise is fresh in every round"
   given = f"z / {sensitivity}"
   how = "each of which costs"
   if claim.is_sampled:
     how = "each of them amplified by the sampling"
-  if of_strategy is not None:
+  if strategy is not None:
     rows = (
       "The noise of all rounds is S^-1 Z, S being the"
-      f" {account.noises[0].strategy.name} strategy matrix and the rows of Z"
+      f" {strategy.name} strategy matrix and the rows of Z"
       " independent"
     )
     given = f"z / ({sensitivity} x {of_strategy:.6g})"
@@ -387,7 +387,7 @@ def warnings_of_all(
     Sentences without their full stop: on a delta that is too large, on rounds
     without noise, and on a schedule that is taken to be known.
   """
-  yield from warnings_of_delta(delta, participation.num_users)
+  yield from warnings_of_delta(delta, participation.num_slots)
   if epsilon == math.inf:
     yield "a round added no noise: nothing is protected"
   elif participation != participation.with_secret_schedule():

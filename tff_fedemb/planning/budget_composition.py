@@ -96,14 +96,15 @@ def compose(
     _, epsilon = epsilon_lib.leading(epsilons)
     return epsilon
 
-  computed = [each for each in ledgers if arithmetic.is_known(each)]
-  if not computed:
+  sums, runs = [], 0
+  for each in ledgers:
+    if (known := arithmetic.known_sum(each)) is not None:
+      sums.append(known)
+      runs += each.num_runs
+  if not sums:
     return epsilon_at(delta)
   return arithmetic.add_to_epsilon(
-    epsilon_at,
-    delta,
-    round_sum=_bound_sums([each.round_sum for each in computed]),
-    runs=sum(each.num_runs for each in computed),
+    epsilon_at, delta, round_sum=_bound_sums(sums), runs=runs
   )
 
 

@@ -183,12 +183,13 @@ def calibrate(
       "noise_multiplier", f"be positive to solve for {solve_for}", 0
     )
   (accountant,) = plan.accountants
-  stages = _list_stages(plan, target_epsilon, is_quick)
-  found = None
-  for number, (each, options) in enumerate(stages, 1):
+  *quicker, (_, last_options) = _list_stages(plan, target_epsilon, is_quick)
+  guess = None
+  for each, options in quicker:
     search = _Search(each, solve_for, target_epsilon, options)
-    is_last = number == len(stages)
-    found = search.find(found, is_exact=is_last and accountant not in _SLOW)
+    guess = search.find(guess, is_exact=False)
+  search = _Search(plan, solve_for, target_epsilon, last_options)
+  found = search.find(guess, is_exact=accountant not in _SLOW)
   _, last = search.limits
   if found > last:
     largest = search.value(last)
@@ -280,7 +281,7 @@ class _Search:
     users_per_client = claim.users_per_client
     per_noise = users / users_per_client / self.plan.noise_multiplier
     first = max(math.ceil(low * per_noise), 1)
-    most = claim.num_users // (users_per_client * blocks)
+    most = claim.num_slots // (users_per_client * blocks)
     return first, min(math.floor(high * per_noise), most)
 
   def value(self, number: int) -> float:
@@ -318,7 +319,7 @@ class _Search:
     if self.solve_for != "users_per_round" or is_anew:
       own = {
         "noise_multiplier": round(self.plan.noise_multiplier * _NOISE_UNITS),
-        "num_users": claim.num_users,
+        "num_users": claim.num_slots,
         "users_per_round": claim.clients_per_round,
       }
       guess = guess or own[self.solve_for]

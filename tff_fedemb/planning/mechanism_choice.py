@@ -100,7 +100,7 @@ def _sizes(
   claim = participation
   most = min(claim.min_separation or 1, rounds)
   if claim.field_of_bands:
-    most = min(math.floor(claim.num_users / claim.users_per_round), rounds)
+    most = min(math.floor(claim.num_slots / claim.users_per_round), rounds)
     claim = claim.for_bands(most)
   sizes = mechanism.sizes_to_try(claim)
   if strategy is None:
@@ -111,8 +111,9 @@ def _sizes(
     return ()
   if not strategy.is_banded:
     return sizes
-  most = min(most, sizes[-1])
-  smaller = [size for size in sizes if 1 < size < most]
+  bands = [size for size in sizes if size is not None]
+  most = min(most, bands[-1])
+  smaller = [size for size in bands if 1 < size < most]
   # A single band would be independent noise.
   return smaller + [most] if most > 1 else smaller
 

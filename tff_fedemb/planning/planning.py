@@ -65,7 +65,7 @@ class Plan(config.Config):
   rounds: int = config.field(minimum=1, maximum=checks.MAX_ROUNDS)
   delta: float = config.field(**checks.DELTA_RANGE)
   _: dataclasses.KW_ONLY
-  accountants: tuple[str, ...] | None = None
+  accountants: tuple[str, ...] = ()
   num_parameters: int | None = config.field(None, minimum=1)
   workload: strategy_lib.Workload = strategy_lib.PREFIX_SUMS
 
@@ -82,12 +82,12 @@ class Plan(config.Config):
           " leaves is not bounded",
           self.num_parameters,
         )
-    accountants = self.accountants
-    if accountants is None:
-      accountants = epsilon_lib.default_accountants(
+    accountants = self.participation.select_accountants(
+      self.accountants
+      or epsilon_lib.default_accountants(
         self.participation, self.noise_multiplier
       )
-    accountants = self.participation.select_accountants(accountants)
+    )
     if self.participation.is_drawn_once:
       # The kind of noise decides which accountant applies.
       accountants = ("monte_carlo" if strategy else "allocation",)
@@ -304,12 +304,14 @@ def create_plan(
   config = aggregators.AGGREGATORS.create(
     mechanism, noise_multiplier=noise_multiplier, **options
   )
+  if accountants is not None:
+    accountants = participation.select_accountants(accountants)
   return Plan(
     config,
     participation,
     rounds,
     delta,
-    accountants=accountants,
+    accountants=accountants or (),
     num_parameters=num_parameters,
     workload=workload,
   )
@@ -435,12 +437,12 @@ def options_of_bands(
   if noise.strategy_class is None:
     if value is None and not claim.is_for_bands:
       return {}
-  elif noise.strategy_class.is_banded:
+  elif not noise.strategy_class.is_banded:
+    return {}  # The plan refuses other noise with this participation.
+  elif noise.size_field is not None:
     others = f", or {noise.size_field} in its place"
     if value is None:
       value = given.get(noise.size_field)
-  else:
-    return {}  # The plan refuses other noise with this participation.
   if value is None:
     raise errors.FieldError(
       name, f"be given with participation {participation}{others}", "nothing"

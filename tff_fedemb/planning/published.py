@@ -151,16 +151,16 @@ def _create_report(
 def _compute(published: PublishedRow) -> Row:
   """Accounts for a row in the strict reading and in that of its printed figure.
 
-  If the printed figure assumes another sensitivity than the participation has,
+  If the printed figure assumes one clip norm and the participation has more,
   its epsilon is the report's for a whole virtual client.
   """
   report = _create_report(published, published.participation)
   sensitivity = published.sensitivity_in_clip_norms
   epsilon = report.epsilon
   protects = f"protects a user, {report.neighboring_relation}"
-  if sensitivity != report.sensitivity_in_clip_norms:
-    epsilon = report.unit_is_virtual_client_epsilon
-    protects = epsilon_lib.VIRTUAL_CLIENT_UNIT
+  of_client = report.unit_is_virtual_client_epsilon
+  if sensitivity == 1.0 and of_client is not None:
+    epsilon, protects = of_client, epsilon_lib.VIRTUAL_CLIENT_UNIT
   poisson_epsilon = None
   if published.mechanism == _GAUSSIAN:
     poisson_epsilon = _create_report(published, "poisson").epsilon

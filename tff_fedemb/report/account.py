@@ -355,7 +355,8 @@ def read_ledger(
     )
   ledger = chain.ledger
   if accountants is not None:
-    ledger = dataclasses.replace(ledger, accountants=tuple(accountants))
+    names = ledger.participation.select_accountants(accountants)
+    ledger = dataclasses.replace(ledger, accountants=names)
   return chain, ledger
 
 
