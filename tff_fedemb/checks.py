@@ -8,9 +8,11 @@ import numbers
 import operator
 import pathlib
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 from tff_fedemb import errors
+
+_T = TypeVar("_T")
 
 # Numbers of rounds are multiplied as floating-point numbers.
 MAX_ROUNDS = 10**9
@@ -192,6 +194,24 @@ def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
       words = f"be one of {len(listed)}, such as"
       listed = difflib.get_close_matches(str(value), listed) or listed[:3]
     raise errors.FieldError(name, f"{words} {', '.join(listed)}", repr(value))
+
+
+def check_given(name: str, value: _T | None) -> _T:
+  """Checks that a value is there.
+
+  Args:
+    name: Name in an error.
+    value: The value; None if it was not given.
+
+  Returns:
+    The value.
+
+  Raises:
+    errors.FieldError: If it was not given.
+  """
+  if value is None:
+    raise errors.FieldError(name, "be given", "nothing")
+  return value
 
 
 def check_one_of(**values: Any) -> None:

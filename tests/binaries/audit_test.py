@@ -226,4 +226,14 @@ def test_training_on_pooled_data_has_no_claim_to_audit(tmp_path):
   config = audit_settings.AuditConfig(output_dir=str(tmp_path / "audit"))
   with pytest.raises(errors.FieldError, match="algorithm must have a mechan"):
     audit.audit(config, pooled)
+  with pytest.raises(errors.FieldError, match="algorithm must have a mechan"):
+    _ = pooled.workload
   assert not list(tmp_path.iterdir())
+
+
+def test_an_audit_needs_a_directory():
+  spec = spec_lib.RunSpec(
+    task=task_lib.RecordedTask({}), participation=poisson.Poisson(None, 4)
+  )
+  with pytest.raises(errors.FieldError, match="output_dir must be given"):
+    audit.audit(audit_settings.AuditConfig(), spec)

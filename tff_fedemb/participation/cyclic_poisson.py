@@ -115,8 +115,12 @@ class CyclicPoisson(poisson.Poisson):
 
   @property
   def num_blocks(self) -> int:
-    """The period, once the users are known (`settled`)."""
-    return self.settled(self.period)
+    """The period.
+
+    Raises:
+      errors.FieldError: If `settle` has not set it: the users are not known.
+    """
+    return checks.check_given("num_users", self.period)
 
   @property
   def sampling_probability(self) -> float:

@@ -161,7 +161,8 @@ class MinSeparation(participation.Participation):
       most `users_per_round` slots in all.
     """
     place = round_num % self.rounds_per_pass
-    window_size = self.rounds_per_pass - self.settled(self.min_separation) + 1
+    separation = checks.check_given("num_users", self.min_separation)
+    window_size = self.rounds_per_pass - separation + 1
     first = place - place % window_size
     last = min(first + window_size, self.rounds_per_pass)
     # Round j of a pass begins at place j N / P of the order, rounded down.

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 import dataclasses
 import hashlib
 import struct
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import dp_accounting
 import numpy as np
@@ -33,8 +33,6 @@ from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.participation import participation_check
-
-_T = TypeVar("_T")
 
 
 class ClaimError(errors.DataError):
@@ -141,23 +139,14 @@ class Participation(config.Config, abc.ABC):
         self.users_per_round,
       )
 
-  def settled(self, value: _T | None) -> _T:
-    """Returns the value of a field that is set once the users are known.
-
-    Args:
-      value: The value; None before that.
-
-    Raises:
-      errors.FieldError: If it is None: `num_users` was not given.
-    """
-    if value is None:
-      raise errors.FieldError("num_users", "be given", "nothing")
-    return value
-
   @property
   def num_slots(self) -> int:
-    """The number of users, once it is known (`settled`)."""
-    return self.settled(self.num_users)
+    """The number of users.
+
+    Raises:
+      errors.FieldError: If it is not known yet.
+    """
+    return checks.check_given("num_users", self.num_users)
 
   def for_users(self, num_users: int) -> "Participation":
     """Returns the same for the users of a task.

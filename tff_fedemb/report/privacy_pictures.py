@@ -252,7 +252,7 @@ def _populations(
   Returns:
     Different numbers, ascending.
   """
-  num_users = claim.num_users
+  num_users = claim.num_slots
   # Each round draws from one of this many blocks of users.
   blocks = 1
   if claim.is_sampled:

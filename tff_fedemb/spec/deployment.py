@@ -253,7 +253,7 @@ def _measure(
     `epsilon`, which may be infinite.
   """
   claim = ledger.participation
-  observed = participation_check.observe(claim.num_users, trace)
+  observed = participation_check.observe(claim.num_slots, trace)
   measured = check_ins.CheckIns(
     claim.num_users,
     claim.users_per_round,

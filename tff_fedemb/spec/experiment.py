@@ -14,6 +14,7 @@ from typing import Any
 
 from etils import epy
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import registry as algorithms
@@ -93,7 +94,7 @@ class Experiment(run_cost.RunCost):
     if spec.algorithm.is_private:
       options = {
         "aggregator": self.mechanism.factory,
-        "server_optimizer": spec.server_optimizer.build(),
+        "server_optimizer": spec.check_private().server_optimizer.build(),
         **options,
       }
     build = functools.partial(
@@ -175,8 +176,8 @@ class Experiment(run_cost.RunCost):
     warmup = local.head_warmup_steps * local.batch_size
     trainable, others = map(_count_bytes, _weights_of(process))
     return simulation_lib.Simulation(
-      deployment.load(config.deployment),
-      claim.num_users,
+      deployment.load(checks.check_given("deployment", config.deployment)),
+      claim.num_slots,
       config.deployment_seed,
       simulation_lib.WorkOfRound(
         bytes_down=trainable + others,
@@ -184,7 +185,7 @@ class Experiment(run_cost.RunCost):
         examples=local.epochs * images * local.classes_per_label + warmup,
       ),
       report_goal=claim.clients_per_round,
-      min_separation=claim.min_separation,
+      min_separation=claim.min_separation or 1,
       max_participations=claim.max_participations,
     )
 

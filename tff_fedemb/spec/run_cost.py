@@ -104,7 +104,7 @@ class RunCost:
     Raises:
       errors.FieldError: As `plan_ledger`.
     """
-    ledger, users = self.plan_ledger(), self.participation.num_users
+    ledger, users = self.plan_ledger(), self.participation.num_slots
     if self.spec.sampling_seed is None:
       return ledger
     rounds = self._draw_rounds(self.spec.sampling_seed)
@@ -159,10 +159,11 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> RunCost:
     delta = planning.default_delta(num_users)
   algorithm = spec.algorithm
   if not isinstance(algorithm, centralized.Centralized):
-    if spec.mechanism.noise_multiplier:
+    private = spec.check_private()
+    if private.mechanism.noise_multiplier:
       checks.check_not_alone("users", num_users)
-    participation = _create_participation(spec, num_users)
-    mechanism = spec.mechanism.create(
+    participation = _create_participation(spec, private, num_users)
+    mechanism = private.mechanism.create(
       participation.clients_per_round,
       composition.schedule_of(participation, spec.rounds),
       spec.workload,
@@ -184,12 +185,13 @@ def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> RunCost:
 
 
 def _create_participation(
-  spec: spec_lib.RunSpec, num_users: int
+  spec: spec_lib.RunSpec, private: spec_lib.PrivateParts, num_users: int
 ) -> participation_lib.Participation:
   """The participation that is asked for, settled for so many users.
 
   Args:
-    spec: Spec of a run that is not on pooled data.
+    spec: Spec of the run.
+    private: Its parts, as `spec.check_private` returns them.
     num_users: Number of users who train.
 
   Returns:
@@ -201,7 +203,7 @@ def _create_participation(
     errors.FieldError: If a round needs more users than there are, or limits are
       given that only a deployment enforces.
   """
-  asked, goal = spec.participation, spec.participation.clients_per_round
+  asked, goal = private.participation, private.participation.clients_per_round
   if asked.users_are != "expected":
     checks.check_integer("users_per_round", asked.users_per_round, minimum=1)
   if spec.deployment.deployment is not None:
@@ -233,10 +235,10 @@ def _create_participation(
       f"be at most the number of users, {num_users:,}",
       f"{goal} x {asked.users_per_client} = {users}",
     )
-  fields = {**vars(spec.mechanism), **vars(asked)}
+  fields = {**vars(private.mechanism), **vars(asked)}
   bands = planning.options_of_bands(
     participations.PARTICIPATIONS.name_of(asked),
-    aggregators.AGGREGATORS.name_of(spec.mechanism),
+    aggregators.AGGREGATORS.name_of(private.mechanism),
     fields,
   )
   asked = dataclasses.replace(asked, **bands)

@@ -135,6 +135,21 @@ class ExtrapolationConfig(config.Config):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class PrivateParts:
+  """The parts of a spec that training on pooled data has no use for.
+
+  Attributes:
+    participation: Choice of the users of a round.
+    mechanism: Aggregation and noise of updates.
+    server_optimizer: Optimizer that applies the aggregated update.
+  """
+
+  participation: participation_lib.Participation
+  mechanism: mechanism_lib.MechanismConfig
+  server_optimizer: server_optimizers.ServerOptimizer
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSpec(loop.TrainingConfig):
   """The spec of a run.
@@ -254,19 +269,22 @@ class RunSpec(loop.TrainingConfig):
         "deployment_seed is that of the devices.",
       )
 
-  def check_private(self) -> None:
-    """Refuses training on pooled data, which has no mechanism.
+  def check_private(self) -> PrivateParts:
+    """Returns the parts that training on pooled data does not have.
 
     Raises:
       errors.FieldError: If the algorithm trains on pooled data.
     """
-    if not self.algorithm.is_private:
+    claim, mechanism = self.participation, self.mechanism
+    server = self.server_optimizer
+    if claim is None or mechanism is None or server is None:
       raise errors.FieldError(
         "algorithm",
         "have a mechanism, whose privacy is at stake here",
         f"{algorithms.ALGORITHMS.name_of(self.algorithm)}, which trains on"
         " pooled data",
       )
+    return PrivateParts(claim, mechanism, server)
 
   def _check_pooled(self) -> None:
     """Refuses what training on pooled data has no use for.
@@ -331,12 +349,15 @@ class RunSpec(loop.TrainingConfig):
   def workload(self) -> strategy_lib.Workload:
     """The models that banded and BLT noise is made for.
 
-    They follow from `noise_objective` and the server's momentum. Not for pooled
-    data, which have no server optimizer.
+    They follow from `noise_objective` and the server's momentum.
+
+    Raises:
+      errors.FieldError: As `check_private`, if the momentum matters.
     """
     if self.noise_objective == strategy_lib.OF_PREFIX_SUMS:
       return strategy_lib.PREFIX_SUMS
-    return self.server_optimizer.workload(self.noise_objective)
+    server = self.check_private().server_optimizer
+    return server.workload(self.noise_objective)
 
   @property
   def training_digest(self) -> str:

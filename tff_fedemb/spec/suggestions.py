@@ -274,7 +274,7 @@ def _begin(
     A spec of pooled training, of check-ins under a deployment, or else of
     cohorts of a fixed size, with default values.
   """
-  name, deployed = given.get("algorithm"), given.get("deployment")
+  name, deployed = given.get("algorithm", ""), given.get("deployment")
   if name in algorithms.ALGORITHMS:
     algorithm = algorithms.ALGORITHMS[name]
     if not algorithm.is_private:

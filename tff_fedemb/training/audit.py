@@ -75,12 +75,12 @@ class _Audit:
     Raises:
       errors.FieldError: If the spec does not fit the data and the canaries.
     """
-    num_users = len(task.train_users)
+    num_users, private = len(task.train_users), spec.check_private()
     self._slots = num_users + np.arange(config.num_canaries)
     rng = np.random.default_rng(secrets.randbits(128))
     self._included = rng.random(config.num_canaries) < 0.5
     self._canaries = canary_updates.CanaryUpdates(
-      config.num_canaries, spec.mechanism.clip_norm, secrets.randbits(62)
+      config.num_canaries, private.mechanism.clip_norm, secrets.randbits(62)
     )
     self._significance = config.significance
     self._experiment = experiment_lib.resolve(spec, self._add_canaries(task))
@@ -180,7 +180,8 @@ class _Audit:
     }
     claim = self._experiment.participation
     mechanism = self._experiment.mechanism
-    config, optimizer = mechanism.config, self._experiment.spec.server_optimizer
+    config = mechanism.config
+    optimizer = self._experiment.spec.check_private().server_optimizer
     is_sgd = isinstance(optimizer, server_optimizers.SgdMomentum)
     if not claim.is_sampled:
       noise_of_rounds = np.eye(len(self._drawn))
@@ -194,7 +195,7 @@ class _Audit:
     elif is_sgd and config.noise_multiplier and mechanism.strategy is None:
       # Move of the model for one clip norm in a round's sum.
       step = optimizer.learning_rate * config.clip_norm
-      share = claim.users_per_round / claim.num_users
+      share = claim.users_per_round / claim.num_slots
       found["likelihood_ratio"] = updates.likelihood_ratio(
         # The likelihood ratio needs a probability below 1.
         sampling_probability=min(share, 1 - 1e-9),
@@ -266,9 +267,9 @@ def _check_fits(spec: spec_lib.RunSpec) -> None:
     errors.FieldError: If data are pooled, there is a deployment or a privacy
       budget, or a client has several users.
   """
-  spec.check_private()
+  private = spec.check_private()
   deployment = spec.deployment.deployment
-  users_per_client = spec.participation.users_per_client
+  users_per_client = private.participation.users_per_client
   if deployment is not None:
     raise errors.FieldError(
       "deployment",
@@ -311,13 +312,15 @@ def audit(
     The contents of audit.json.
 
   Raises:
-    errors.FieldError: If the spec cannot be audited, or does not fit the data.
+    errors.FieldError: If the spec cannot be audited, or does not fit the data;
+      if there is no `output_dir`.
     errors.DataError: If the data cannot be used.
   """
+  output_dir = checks.check_given("output_dir", config.output_dir)
   _check_fits(spec)
   checks.check_not_forked()
   task = task or spec.task.create()
-  with output_files.directory(config.output_dir) as directory:
+  with output_files.directory(output_dir) as directory:
     for name in ("audit.json", "audit.png"):
       outputs = {"output_dir": os.fspath(directory / name)}
       output_files.check(outputs, overwrite=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.audit import registry
@@ -44,20 +45,20 @@ class AuditConfig(config_lib.Config):
       errors.FieldError: Names the first one that is missing.
     """
     for name in names:
-      if getattr(self, name) is None:
-        raise errors.FieldError(name, "be given", "nothing")
+      checks.check_given(name, getattr(self, name))
 
 
-def _load(name: str, path: str) -> np.ndarray:
+def _load(name: str, path: str | None) -> np.ndarray:
   """Reads the array of a field's file.
 
   Args:
     name: Name of the field, for the error.
-    path: A .npy file; pickled objects are refused.
+    path: A .npy file, which must be given; pickled objects are refused.
 
   Raises:
     errors.FieldError: If the file cannot be read as an array.
   """
+  path = checks.check_given(name, path)
   try:
     with open(path, "rb") as file:
       return np.load(file, allow_pickle=False)

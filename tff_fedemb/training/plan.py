@@ -174,7 +174,7 @@ def tell_cost(cost: run_cost.RunCost) -> str:
       f" {cost.spec.rounds:,} rounds, for {users}."
     )
   needed, growth = _find_growth(cost)
-  takes = _round(growth * cost.participation.num_users)
+  takes = _round(growth * cost.participation.num_slots)
   return (
     f"No privacy ({told}): {users} are too few. It takes about {takes} for"
     f" epsilon = {words.format_epsilon(needed)} with the same noise on the mean"
@@ -254,7 +254,7 @@ def _epsilon(
   if growth != 1.0:
     # A larger population needs a new, secret draw.
     participation = participation.with_secret_schedule().resized(
-      num_users=math.ceil(growth * participation.num_users),
+      num_users=math.ceil(growth * participation.num_slots),
       users_per_round=math.floor(growth * participation.users_per_round),
     )
     # Keep the noise on the mean if rounds get fewer users by rounding down.
@@ -262,7 +262,7 @@ def _epsilon(
     noise_multiplier *= participation.users_per_round / cohort
     # Delta must be below 1 / num_users: keep the run's own only if it is small
     # enough for the larger population.
-    delta = min(delta, planning.default_delta(participation.num_users))
+    delta = min(delta, planning.default_delta(participation.num_slots))
   if round_sum is not None:
     ratio = noise_multiplier / own.noise.multiplier
     round_sum = dataclasses.replace(
@@ -317,7 +317,7 @@ def _tell_privacy(cost: run_cost.RunCost) -> Iterator[str]:
       "The noise is taken for a Gaussian here: the run adds a little for its"
       " arithmetic, by the size of the model."
     )
-  for warning in report.warnings_of_delta(cost.delta, participation.num_users):
+  for warning in report.warnings_of_delta(cost.delta, participation.num_slots):
     yield f"warning: {warning}"
   yield from _tell_users_needed(cost)
 
@@ -377,7 +377,7 @@ def _tell_users_needed(cost: run_cost.RunCost) -> Iterator[str]:
   yield (
     "The same noise on the mean, with about the same accuracy as is assumed,"
     f" costs epsilon = {words.format_epsilon(epsilon)} with"
-    f" {_round(growth * participation.num_users)} users,"
+    f" {_round(growth * participation.num_slots)} users,"
     f" {_round(growth * participation.users_per_round)} of them a round, and"
     f" noise multiplier {growth * own:.2g}."
   )

@@ -230,12 +230,11 @@ class Run:
     """
     experiment, path = self._experiment, self.directory.path
     spec, users = experiment.spec, experiment.task.train_users
-    draw: Callable[[int], list[np.ndarray]] = functools.partial(
-      experiment.participation.sample, key=key
-    )
-    # If there is a deployment, it decides who takes part.
     self._deployed: deployment_lib.DeployedRounds | None = None
-    if spec.deployment.deployment is not None:
+    draw: Callable[[int], list[np.ndarray]]
+    if key is not None:
+      draw = functools.partial(experiment.participation.sample, key=key)
+    else:
       self._deployed = deployment_lib.open_rounds(
         experiment.create_simulation(process), self.directory
       )

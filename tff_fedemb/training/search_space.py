@@ -138,7 +138,7 @@ def _check_cost(name: str, path: Sequence[str], spec: spec_lib.RunSpec) -> None:
   decides = path[-1] == "momentum" or path == ("server_optimizer",)
   of_server = path[0] == "server_optimizer" and decides
   is_made_for_it = (
-    spec.mechanism.follows_workload
+    spec.check_private().mechanism.follows_workload
     and spec.noise_objective != strategy_lib.OF_PREFIX_SUMS
   )
   if of_server and is_made_for_it:

@@ -299,7 +299,7 @@ class TuningRun:
       best = self._find_best()
       self._charge.end()
       report = self._report(best)
-      if report["best"] is not None:
+      if best is not None and best.summary:
         self._copy_model(best.run_dir, report["privacy"])
         kept = set(_SPLITS) - set(best.splits_of_others)
         if kept:
