@@ -141,7 +141,7 @@ def calibrate(
     multiplier = scale * math.sqrt(release.count * total / release.share)
     multipliers[release.name] = multiplier
     accountant.compose(event_of(multiplier), release.count)
-  if scale:
+  if scale and delta is not None:
     epsilon = float(accountant.get_epsilon(delta))
   return Budget(tuple(releases), multipliers, epsilon, delta)
 

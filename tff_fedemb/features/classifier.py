@@ -183,16 +183,22 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       checks.check_integer("seed", self.seed, minimum=0)
     examples = self._clipped(features, labels)
     size = examples.size
-    target = {"epsilon": self.epsilon, "delta": self.delta}
     if self.users is not None:
       users = arrays.to_names("users", users, size.num_examples)
       weights, method, releases = rounds.fit(
-        self.method, examples, users, settings=self.users, **target
+        self.method,
+        examples,
+        users,
+        settings=self.users,
+        epsilon=self.epsilon,
+        delta=self.delta,
       )
       num_users = len(np.unique(users))
       self._publish(weights, method, releases, num_protected=num_users)
       return self
-    budget = budget_lib.calibrate(self.method.plan_releases(size), **target)
+    budget = budget_lib.calibrate(
+      self.method.plan_releases(size), epsilon=self.epsilon, delta=self.delta
+    )
     if budget.epsilon < math.inf:
       checks.check_not_alone("examples", size.num_examples)
     method = self.method.resolve(size, budget.noise_multipliers)
@@ -313,9 +319,9 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
     num_protected: int,
   ) -> list[str]:
     """Lists the reasons why the guarantee may be empty; none without noise."""
-    if budget.epsilon == math.inf:
-      return []
     delta = budget.delta
+    if delta is None or budget.epsilon == math.inf:
+      return []
     warnings = []
     if delta * num_protected >= 1:
       warnings.append(

@@ -157,7 +157,7 @@ def execute(
   )
   model = _load_model(config)
   source = _open_source(config, model.image_shape if model else None)
-  classes = _choose_classes(config, source.class_labels)
+  classes = _choose_classes(config, source.classes)
   examples = _embed(config, runtime, model, source, classes)
   parts: dict[str, np.ndarray | slice] = {"output": slice(None)}
   if config.test_output:
@@ -319,11 +319,12 @@ def _split_test(
   Raises:
     errors.FieldError: If there are none to test on.
   """
+  share = checks.check_given("test_share", config.test_share)
   rows_of_test = []
   generator = config.generator(_TEST)
   for label in np.unique(labels):
     rows = np.flatnonzero(labels == label)
-    num_test = max(round(config.test_share * len(rows)), 1)
+    num_test = max(round(share * len(rows)), 1)
     num_test = min(num_test, len(rows) - 1)
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))

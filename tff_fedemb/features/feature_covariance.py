@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
@@ -112,6 +113,7 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       errors.FieldError: If the matrix is singular up to rounding.
     """
     identity = np.eye(len(covariance))
+    regularization = checks.check_given("regularization", self.regularization)
     return num_examples * least_squares.solve(
-      covariance, identity, self.regularization
+      covariance, identity, regularization
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
@@ -182,7 +183,9 @@ class GradientMethod(method.Method):
       RuntimeError: If all planned gradients were released.
       errors.FieldError: If the features are not finite.
     """
-    clip_norm = self.gradient_clip_norm
+    clip_norm = checks.check_given(
+      "gradient_clip_norm", self.gradient_clip_norm
+    )
     size = examples.size
     total = losses.total_gradient(
       weights,

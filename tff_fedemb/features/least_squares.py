@@ -13,6 +13,7 @@ import numpy as np
 from scipy import linalg
 from scipy import sparse
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
@@ -110,6 +111,7 @@ class LeastSquares(method.Method):
     With 'per_class' the examples are read K + 1 times, and one matrix A_l is in
     memory at a time.
     """
+    regularization = checks.check_given("regularization", self.regularization)
     size = examples.size
     background, class_sums = add_up(examples)
     release = releases.open("class_sum", sensitivity=size.clip_norm)
@@ -117,7 +119,7 @@ class LeastSquares(method.Method):
     release = releases.open("covariance", sensitivity=size.clip_norm**2)
     background = release.add_symmetric_noise(background)
     if self.covariance == "shared":
-      return solve(background, class_sums, self.regularization)
+      return solve(background, class_sums, regularization)
     release = releases.open(
       "class_covariance", sensitivity=size.clip_norm**2, parts=size.num_classes
     )
@@ -129,7 +131,7 @@ class LeastSquares(method.Method):
         matrix = matrix + features.T @ features
       matrix = release.add_symmetric_noise(matrix)
       matrix = matrix + self.background_weight * background
-      weights[label] = solve(matrix, class_sums[label], self.regularization)
+      weights[label] = solve(matrix, class_sums[label], regularization)
     return weights
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
@@ -113,6 +114,14 @@ class Newton(method.Method):
 
     Gradient and Hessians of a step are both at the weights before it.
     """
+    regularization = checks.check_given("regularization", self.regularization)
+    damping = checks.check_given("damping", self.damping)
+    hessian_norm = checks.check_given(
+      "hessian_clip_norm", self.hessian_clip_norm
+    )
+    gradient_norm = checks.check_given(
+      "gradient_clip_norm", self.gradient_clip_norm
+    )
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):
@@ -120,21 +129,21 @@ class Newton(method.Method):
         weights,
         examples.chunks(wide=size.num_classes),
         loss="sigmoid",
-        clip_norm=self.gradient_clip_norm,
+        clip_norm=gradient_norm,
         logit_bias=self.logit_bias,
         negative_weight=self.negative_weight,
       )
-      release = releases.open("gradient", sensitivity=self.gradient_clip_norm)
-      gradient = release.add_noise(gradient) + self.regularization * weights
+      release = releases.open("gradient", sensitivity=gradient_norm)
+      gradient = release.add_noise(gradient) + regularization * weights
       release = releases.open(
-        "hessian", sensitivity=self.hessian_clip_norm, parts=size.num_classes
+        "hessian", sensitivity=hessian_norm, parts=size.num_classes
       )
-      hessians = self._add_up_hessians(weights.copy(), examples)
+      hessians = self._add_up_hessians(weights.copy(), examples, hessian_norm)
       for label, hessian in enumerate(hessians):
         step = least_squares.solve(
           release.add_symmetric_noise(hessian),
           gradient[label],
-          self.regularization + self.damping,
+          regularization + damping,
         )
         weights[label] -= self.learning_rate * step
     return weights
@@ -143,11 +152,13 @@ class Newton(method.Method):
     self,
     weights: np.ndarray,
     examples: examples_lib.ClippedExamples,
+    clip_norm: float,
   ) -> Iterator[np.ndarray]:
     """Yields the Hessian of each class, float64 `[d, d]`, without noise.
 
-    The Hessians of one example are clipped together. The examples are read once
-    for each group of classes whose Hessians fit into memory.
+    The Hessians of one example are clipped together, to `clip_norm`. The
+    examples are read once for each group of classes whose Hessians fit into
+    memory.
     """
     size = examples.size
     group = max(1, _NUMBERS_OF_HESSIANS // size.dim**2)
@@ -164,7 +175,7 @@ class Newton(method.Method):
         losses.weigh_negatives(curvatures, labels, self.negative_weight)
         # The Frobenius norm of h x x', stacked over classes, is |h| |x|^2.
         norms = losses.row_norms(curvatures) * losses.row_norms(features) ** 2
-        curvatures *= losses.clip_scales(norms, self.hessian_clip_norm)[:, None]
+        curvatures *= losses.clip_scales(norms, clip_norm)[:, None]
         for label in range(first, end):
           weighted = features * curvatures[:, label, None]
           hessians[label - first] += features.T @ weighted

@@ -64,7 +64,7 @@ class SweepConfig(feature_settings.CommonConfig):
   output_png: str | None = None
 
   def __post_init__(self):
-    """Checks the fields, and takes all methods if none are named.
+    """Checks the fields.
 
     Raises:
       errors.FieldError: If seeds are given with unit user or `num_fits`, an
@@ -78,12 +78,15 @@ class SweepConfig(feature_settings.CommonConfig):
     if self.seeds and self.num_fits is not None:
       must = "not be given with seeds, each of which is a fit"
       raise errors.FieldError("num_fits", must, self.num_fits)
-    if self.methods is None:
-      object.__setattr__(self, "methods", tuple(self.method_names))
     # The properties check each epsilon and seed.
     if not (self.parsed_epsilons and self.parsed_seeds):
       raise errors.FieldError("epsilons", "be given", "none")
-    figures.check_count("methods", len(self.methods))
+    figures.check_count("methods", len(self.chosen_methods))
+
+  @property
+  def chosen_methods(self) -> Sequence[str]:
+    """Methods as they are named, or all that can protect the unit."""
+    return self.method_names if self.methods is None else self.methods
 
   @property
   def parsed_epsilons(self) -> list[float]:
@@ -133,7 +136,8 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
   # Check everything before the first fit.
   for epsilon in config.parsed_epsilons:
     budget.check_target(epsilon, config.delta)
-  methods = {x: config.create_method("methods", x) for x in config.methods}
+  names = config.chosen_methods
+  methods = {x: config.create_method("methods", x) for x in names}
   problem = feature_runs.read_problem(config)
   results, curves = _fit_all(config, problem, methods)
   # The accuracy of a guess that is always the most frequent class.
@@ -143,7 +147,7 @@ def execute(config: SweepConfig) -> utility_plots.Curves:
   for result in results:
     warnings += result["warnings"]
   values = {
-    "methods": config.methods,
+    "methods": names,
     "epsilons": config.parsed_epsilons,
     "delta": config.delta,
     "seeds": config.parsed_seeds if config.seeds else None,

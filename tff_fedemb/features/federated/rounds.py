@@ -140,23 +140,29 @@ class Rounds:
     """
     sums_config = statistics.StatisticsConfig(size, covariance_share)
 
-    def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
+    def release_sums(name: str) -> tuple[np.ndarray, ...]:
       release = self.begin(name, sums_config)
       return sums_config.restore(release(), self.num_clients)
 
     if isinstance(method, least_squares.LeastSquares):
       covariance, class_sums = release_sums(STATISTICS)
-      return least_squares.solve(covariance, class_sums, method.regularization)
+      regularization = checks.check_given(
+        "regularization", method.regularization
+      )
+      return least_squares.solve(covariance, class_sums, regularization)
     preconditioner = None
     if isinstance(method, feature_covariance.FeatureCovariance):
-      covariance, _ = release_sums(COVARIANCE)
+      (covariance,) = release_sums(COVARIANCE)
       total_weight = self.user_clip_norm * self.num_clients
       preconditioner = method.invert(covariance, total_weight)
     assert isinstance(method, gradient_steps.GradientMethod)
     config = statistics.GradientConfig(size, method)
     release_gradient = self.begin(gradient_steps.GRADIENT, config)
     # Clients' gradients are in units of the norm that they are clipped to.
-    scale = method.gradient_clip_norm / self.user_clip_norm
+    clip_norm = checks.check_given(
+      "gradient_clip_norm", method.gradient_clip_norm
+    )
+    scale = clip_norm / self.user_clip_norm
 
     def mean_gradient(weights: np.ndarray) -> np.ndarray:
       (gradient,) = release_gradient(weights)

@@ -156,7 +156,7 @@ class StatisticsConfig(ClientConfig):
     self,
     released: Sequence[np.ndarray],
     num_clients: float,
-  ) -> tuple[np.ndarray, np.ndarray | None]:
+  ) -> tuple[np.ndarray, ...]:
     """Converts a release to the sums that central fits work with.
 
     Args:
@@ -165,14 +165,14 @@ class StatisticsConfig(ClientConfig):
       num_clients: That number.
 
     Returns:
-      The sum of x x', float64 `[d, d]`; and the sums of x by class, float64
-      `[K, d]`, or `None` if there are none.
+      The sum of x x', float64 `[d, d]`; then the sums of x by class, float64
+      `[K, d]`, if there are any.
     """
     of_moments, of_sums = self._factors
     moments = unpack(np.asarray(released[0], np.float64), self.size.dim)
     covariance = moments * (num_clients * self.size.clip_norm**2 / of_moments)
     if not of_sums:
-      return covariance, None
+      return (covariance,)
     scale = num_clients * self.size.clip_norm / of_sums
     return covariance, np.asarray(released[1], np.float64) * scale
 
