@@ -5,6 +5,7 @@ import math
 import pytest
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 
 
 def test_noise_multipliers():
@@ -25,3 +26,9 @@ def test_infinity_is_a_number_where_it_is_the_maximum():
       checks.check_number("epsilon", value, **options)
   with pytest.raises(ValueError, match="epsilon must be positive, found inf"):
     checks.check_number("epsilon", math.inf, above=0)
+
+
+def test_zero_is_given_and_none_is_not():
+  assert checks.check_given("rounds", 0) == 0
+  with pytest.raises(errors.FieldError, match="rounds must be given"):
+    checks.check_given("rounds", None)

@@ -212,23 +212,23 @@ class GalleryIndex:
     for number, (key, path, digest) in enumerate(
       zip(keys, listed["path"], listed["digest"], strict=True)
     ):
-      row = rows.get(key)
-      if row is None and missing[digest]:
+      place = rows.get(key)
+      if place is None and missing[digest]:
         # If several files of that content moved, prefer one of the same class.
-        row = max(missing[digest], key=lambda row: names[row] == key[0])
-        missing[digest].remove(row)
-        names[row], entries[row] = key
-        paths[row] = path
-        moved.add(row)
-      elif row is None:
+        place = max(missing[digest], key=lambda each: names[each] == key[0])
+        missing[digest].remove(place)
+        names[place], entries[place] = key
+        paths[place] = path
+        moved.add(place)
+      elif place is None:
         new.append(number)
-      elif not digest or digest != digests[row]:
+      elif not digest or digest != digests[place]:
         new.append(number)
-        replaced.append(row)
-      elif path != paths[row]:
+        replaced.append(place)
+      elif path != paths[place]:
         # A link leads to another file of the same content.
-        paths[row] = path
-        moved.add(row)
+        paths[place] = path
+        moved.add(place)
     root = os.path.join(os.path.realpath(folder), "")
     gone = []
     for row in not_listed:

@@ -14,6 +14,7 @@ from typing import Any
 from etils import epy
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
@@ -39,15 +40,14 @@ class ImageSource:
 
   Attributes:
     description: The images in a few words.
-    labels: int64 `[n]`, each one of `class_labels`.
+    labels: int64 `[n]`, each one of `classes`.
     read: Maps ascending rows to batches of them.
     paths: Files of the images, `[n]`; empty if they have no files of their own.
     users: User of each image, str `[n]`; `None` if not known.
     largest_value: Largest value that a pixel may have.
     skipped: Names of the images that `read` left out so far.
     notes: Other lines for the user.
-    class_labels: Labels of all classes, ascending, int64 `[c]`; by default of
-      those with an image here.
+    class_labels: The same as `classes` [labels of those with an image here].
     class_names: Names of classes by label; others are called by their label.
     facts: JSON values for a report on where the images are from.
   """
@@ -64,9 +64,12 @@ class ImageSource:
   class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
   facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-  def __post_init__(self):
+  @property
+  def classes(self) -> np.ndarray:
+    """Labels of all classes, ascending, int64 `[c]`."""
     if self.class_labels is None:
-      object.__setattr__(self, "class_labels", np.unique(self.labels))
+      return np.unique(self.labels)
+    return self.class_labels
 
   def draw_rows(
     self, max_images: int, rows: np.ndarray | None = None, seed: Any = 0
@@ -149,14 +152,17 @@ class ImageConfig(config_lib.Config):
   max_images: int = config_lib.field(0, minimum=0)
   overwrite: bool = False
 
-  def open(self, split: str, model_shape: ImageShape | None) -> ImageSource:
+  def open(
+    self, split: str | None, model_shape: ImageShape | None
+  ) -> ImageSource:
     """Opens the images.
 
     A task is created for it. Photos of a task are read in the colours, and
     decoded to the size, that the model takes.
 
     Args:
-      split: Split of the task, "train" or one of `task.EVALUATION_SPLITS`.
+      split: Split of the task, "train" or one of `task.EVALUATION_SPLITS`;
+        None for a folder.
       model_shape: Shape of the model's images; `None` for those of the task.
 
     Returns:
@@ -167,10 +173,12 @@ class ImageConfig(config_lib.Config):
       errors.FieldError: If there are none, or the model takes other shapes.
     """
     if self.image_folder:
+      shape = checks.check_given("image_size", model_shape)
       return open_folder(
-        self.image_folder, model_shape, on_bad_example=self.on_bad_example
+        self.image_folder, shape, on_bad_example=self.on_bad_example
       )
-    task = _create_task(self.task, model_shape)
+    split = checks.check_given("split", split)
+    task = _create_task(checks.check_given("task", self.task), model_shape)
     source = _open_train(task) if split == "train" else open_split(task, split)
     left_out = task.bad_examples.lines
     notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []

@@ -97,7 +97,8 @@ class ExportConfig(image_sources.ImageConfig):
     """Directory of the SavedModel, of the run if `run_dir` is given."""
     if self.saved_model:
       return self.saved_model
-    return os.path.join(self.run_dir, run_directory.SAVED_MODEL)
+    run_dir = checks.check_given("run_dir", self.run_dir)
+    return os.path.join(run_dir, run_directory.SAVED_MODEL)
 
 
 def export(
@@ -186,7 +187,7 @@ def _export_training(config: ExportConfig, task: task_lib.Task | None) -> None:
     errors.FieldError: If the run cannot be trained on phones, or the file
       cannot be written.
   """
-  spec = spec_lib.read(config.run_dir)
+  spec = spec_lib.read(checks.check_given("run_dir", config.run_dir))
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
   file = experiment.create_client_file()
   path = _prepare(config, [TRAINING])[TRAINING]
@@ -285,15 +286,16 @@ def _export(
       written.
     errors.DataError: If an image cannot be used.
   """
-  rows = None if source is None else source.draw_rows(config.max_images)
-  measure = functools.partial(_measure, source, rows, on_training_users)
+  measure = functools.partial(
+    _measure, source, config.max_images, on_training_users
+  )
   original = measure(model.embed)
   before = _recalls(original)
   milliseconds = tflite.time_one_image(model.embed, model.image_shape)
   _say(f"SavedModel: {milliseconds:.2f} ms an image{_tell(original, {})}.")
   images = tflite.make_up_images(model.image_shape, 64)
   if source is not None:
-    _, first = next(source.read(rows))
+    _, first = next(source.read(source.draw_rows(config.max_images)))
     images = np.concatenate([first, images])
   for number_format, path in paths.items():
     _say(f"Converting to {number_format} ...")
@@ -327,7 +329,7 @@ def _export(
 
 def _measure(
   source: image_sources.ImageSource | None,
-  rows: np.ndarray | None,
+  max_images: int,
   on_training_users: bool | None,
   embed: _Embed,
 ) -> _Verification:
@@ -335,7 +337,7 @@ def _measure(
 
   Args:
     source: Source of the images; None if there is none.
-    rows: Rows of the images to embed, ascending.
+    max_images: Largest number of images to embed; 0 for all.
     on_training_users: Whether they may be of users who trained; None if that is
       unknown.
     embed: Maps uint8 images `[b, height, width, channels]` to `[b, dim]`.
@@ -349,7 +351,10 @@ def _measure(
   if source is None:
     return None
   result, embeddings, labels = image_sources.evaluate(
-    embed, source, rows, false_accept_rates=model_card.FALSE_ACCEPT_RATES
+    embed,
+    source,
+    source.draw_rows(max_images),
+    false_accept_rates=model_card.FALSE_ACCEPT_RATES,
   )
   return model_card.describe_verification(
     result,

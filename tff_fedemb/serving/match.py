@@ -172,7 +172,9 @@ def _execute(config: MatchConfig) -> None:
   warnings = gallery.warnings if gallery is not None else ()
   if config.index:
     num_added = len(index.images) - num_before
-    warnings += _update(config, index, changes, num_added, num_removed)
+    warnings += _update(
+      config, config.index, index, changes, num_added, num_removed
+    )
   if rule is not None:
     warnings += _match_all(config, model, index, rule, queries)
   for warning in warnings:
@@ -183,6 +185,7 @@ def _execute(config: MatchConfig) -> None:
 
 def _update(
   config: MatchConfig,
+  path: str,
   index: gallery_index.GalleryIndex,
   changes: gallery_index.Changes,
   num_added: int,
@@ -191,7 +194,8 @@ def _update(
   """Writes the index if it changed, and prints how; returns warnings.
 
   Args:
-    config: Settings of the match, with an index.
+    config: Settings of the match.
+    path: File of the index.
     index: The index as it is now.
     changes: Changes of the gallery's folder.
     num_added: Number of images that were added.
@@ -203,9 +207,9 @@ def _update(
   if config.sync:
     num_removed += len(changes.gone)
   if num_added or num_removed or changes.replaced or changes.num_moved:
-    index.write(config.index)
+    index.write(path)
   progress_lib.say(
-    f"{config.index}: {len(index.images):,} images of"
+    f"{path}: {len(index.images):,} images of"
     f" {index.images['name'].nunique():,} classes, {num_added:,} of them new;"
     f" {num_removed:,} removed."
   )

@@ -282,7 +282,9 @@ def _create(
     raise errors.FieldError("saved_model", must, found)
   (spec,) = function.inputs.values()
   outputs = function.outputs
-  output = layer if layer in outputs else _EMBEDDINGS
+  output = _EMBEDDINGS
+  if layer is not None and layer in outputs:
+    output = layer
   if len(outputs) == 1:
     (output,) = outputs
   result = outputs.get(output)
@@ -295,7 +297,9 @@ def _create(
     must = "leave the size of images open if, and only if, image_size is given"
     found = f"{name} with images of {sides}"
     raise errors.FieldError("saved_model", must, found)
-  height, width = (side or image_size for side in sides)
+  if image_size is not None:
+    sides = [side or image_size for side in sides]
+  height, width = sides
   shape = (height, width, spec.shape[3] or 3)
 
   def embed(images: np.ndarray) -> np.ndarray:
