@@ -13,6 +13,7 @@ import sys
 import types
 
 from benchmarks import results
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.runtime import precision as precision_lib
@@ -154,7 +155,8 @@ def _command(
     return (*worker, name, runtime)
   # One process for each core that `runtime.base` counts, which imports TFF.
   return (
-    *(config.pfl_python, "-m", "torch.distributed.run"),
+    checks.check_given("pfl_python", config.pfl_python),
+    *("-m", "torch.distributed.run"),
     f"--nproc_per_node={len(os.sched_getaffinity(0))}",
     *("-m", "benchmarks.pfl_round"),
     json.dumps(dataclasses.asdict(CASES[name])),

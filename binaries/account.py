@@ -195,15 +195,15 @@ class _Account:
       The plan; its account is that of a run with these settings.
     """
     participation = participations.create_participation(
-      config.participation,
+      checks.check_given("participation", config.participation),
       **self._parser.given(self._participation) | others | of_bands,
     )
     return planning.create_plan(
-      config.mechanism,
+      checks.check_given("mechanism", config.mechanism),
       participation,
-      config.rounds,
-      config.noise_multiplier,
-      config.delta or planning.default_delta(participation.num_users),
+      checks.check_given("rounds", config.rounds),
+      checks.check_given("noise_multiplier", config.noise_multiplier),
+      config.delta or planning.default_delta(participation.num_slots),
       accountants=config.accountants,
       num_parameters=config.num_parameters,
       workload=config.workload,
@@ -213,7 +213,9 @@ class _Account:
   def _of_bands(self, config: AccountConfig) -> dict[str, Any]:
     """Fields of the participation that follow from the bands of a matrix."""
     return planning.options_of_bands(
-      config.participation, config.mechanism, self._parser.given()
+      checks.check_given("participation", config.participation),
+      checks.check_given("mechanism", config.mechanism),
+      self._parser.given(),
     )
 
   def _notes(
@@ -222,7 +224,7 @@ class _Account:
     """Says what the flags left open, and how it was decided."""
     if config.delta is not None:
       return ()
-    delta = planning.default_delta(participation.num_users)
+    delta = planning.default_delta(participation.num_slots)
     return (f"delta {delta:g} is num_users ** -1.1 to one digit",)
 
   def _notes_on(
@@ -294,16 +296,17 @@ class _Account:
     if solve_for == "noise_multiplier":
       config = dataclasses.replace(config, noise_multiplier=1.0)
     plan = self._create_plan(config, of_bands, **others)
+    target = checks.check_given("target_epsilon", config.target_epsilon)
     if config.accountants is None:
-      plan = calibration.by_tightest(plan, config.target_epsilon)
-    value = calibration.calibrate(plan, solve_for, config.target_epsilon)
+      plan = calibration.by_tightest(plan, target)
+    value = calibration.calibrate(plan, solve_for, target)
     # The result itself says what a search for users or a cohort has changed.
     is_noise = solve_for == "noise_multiplier"
     notes = self._notes_on(config, plan) if is_noise else ()
     return account_output.tell_calibration(
       plan,
       solve_for,
-      config.target_epsilon,
+      target,
       value,
       notes,
       explain=config.explain,
@@ -341,12 +344,12 @@ class _Account:
       claims.append(participations.create_participation(name, **given))
     plans = mechanism_choice.list_plans(
       claims,
-      rounds=config.rounds,
-      delta=config.delta or planning.default_delta(claims[-1].num_users),
+      rounds=checks.check_given("rounds", config.rounds),
+      delta=config.delta or planning.default_delta(claims[-1].num_slots),
       mechanisms=config.mechanism and (config.mechanism,),
       workload=config.workload,
     )
-    target = config.target_epsilon
+    target = checks.check_given("target_epsilon", config.target_epsilon)
     ranked = mechanism_choice.rank(plans, target)
     if config.output_png is not None:
       draw = functools.partial(
@@ -384,8 +387,8 @@ class _Account:
   def _release(self, config: AccountConfig) -> _Answer:
     """Tells what each file of a run reveals, once the released are checked."""
     self._check("with release", ("run_dir",), ("run_dir",))
-    checked = account_run.check_release(config.run_dir)
-    return release.tell(config.run_dir, checked)
+    run_dir = checks.check_given("run_dir", config.run_dir)
+    return release.tell(run_dir, account_run.check_release(run_dir))
 
   def _budget(self, unused_config: AccountConfig, path: str) -> _Answer:
     """Tells which runs were charged to a budget."""

@@ -8,6 +8,7 @@ from etils import epy
 
 from binaries import config_flags
 from binaries import smoke
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
@@ -194,7 +195,7 @@ def execute(options: RunOptions, flags: SpecFlags) -> None:
     return
   train.train(
     spec,
-    run_dir=options.run_dir,
+    run_dir=checks.check_given("run_dir", options.run_dir),
     task=task,
     report=options.report,
     lite=options.export is not None,

@@ -148,7 +148,7 @@ def _rgb(colour: np.ndarray) -> tuple[int, ...]:
 
 
 def _draw_people(
-  rng: np.random.Generator, kind: str, omniglot: str | None
+  rng: np.random.Generator, kind: str, omniglot: str
 ) -> Iterator[Iterator[Image.Image]]:
   """The photos of each of forty people."""
   if kind == "characters":
@@ -175,7 +175,7 @@ def main(argv: list[str] | None = None) -> None:
   parser.add_argument("--kind", choices=kinds, default="faces")
   parser.add_argument("--draw", type=int, default=1)
   parser.add_argument("--grey", action="store_true")
-  parser.add_argument("--omniglot", metavar="NPZ")
+  parser.add_argument("--omniglot", metavar="NPZ", default="")
   asked = parser.parse_args(argv)
   if asked.kind == "characters" and not asked.omniglot:
     parser.error("--kind=characters needs --omniglot=NPZ")

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 import tff_fedemb as fe
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.evaluation import cohorts
 from tff_fedemb.evaluation import gallery_thresholds
@@ -49,7 +50,10 @@ def _measure(
     of_held_out = labels[np.isin(labels, first)]
     cohort = cohorts.Cohort(held_out, of_held_out)
     curves = [
-      gallery_thresholds.measure(held_out, of_held_out, normalized=x)
+      checks.check_given(
+        "curve",
+        gallery_thresholds.measure(held_out, of_held_out, normalized=x),
+      )
       for x in (False, True)
     ]
     for size in map(int, sizes.split(",")):

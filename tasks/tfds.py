@@ -151,14 +151,15 @@ def _copy(
       yield row
 
 
-def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
+def _open_table(config: task_config.TfdsConfig, name: str) -> pathlib.Path:
   """Returns the table of the copied images, which is made once.
 
   Whether the data changed is judged by the size and time of their
   dataset_info.json, not by their content.
 
   Args:
-    config: The data set, and its features.
+    config: Place and features of the data set.
+    name: Its name.
 
   Raises:
     FieldError: If there is no such data set or feature, or the cache cannot be
@@ -166,7 +167,7 @@ def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
     DataError: If the data set cannot be read.
   """
   directory = tfds_directories.find(
-    config.tfds_name, config.data_dir, field="tfds_name"
+    name, config.data_dir, field="tfds_name"
   ).resolve()
   facts = (directory / "dataset_info.json").stat()
   identity = (
@@ -181,7 +182,7 @@ def _open_table(config: task_config.TfdsConfig) -> pathlib.Path:
   if table.exists():
     return table
   rows = progress_lib.create_bar(
-    f"Copying {config.tfds_name} (once)",
+    f"Copying {name} (once)",
     unit="images",
     items=_copy(directory, table.parent, config),
   )
@@ -227,14 +228,15 @@ def create_tfds_task(config: task_config.TfdsConfig) -> task_lib.Task:
       not to be skipped.
   """
   config.choose_variant("tfds", ("all",))
-  if config.tfds_name is None:
+  name = config.tfds_name
+  if name is None:
     raise errors.FieldError(
       "tfds_name",
       "be given for task tfds, the name of a prepared data set in data_dir",
       "none",
     )
   as_photos = task_config.PhotosConfig(
-    table=str(_open_table(config)),
+    table=str(_open_table(config, name)),
     cache_dir=config.cache_dir,
     image_size=config.image_size,
     on_bad_example=config.on_bad_example,
@@ -247,12 +249,12 @@ def create_tfds_task(config: task_config.TfdsConfig) -> task_lib.Task:
     if error.name != "table":
       raise
     raise error.renamed("tfds_name") from error
-  meaning = f"a class of {config.tfds_name}"
+  meaning = f"a class of {name}"
   if config.tfds_user:
-    meaning = f"a value of {config.tfds_user} in {config.tfds_name}"
+    meaning = f"a value of {config.tfds_user} in {name}"
   return dataclasses.replace(
     task,
     name="tfds",
     user_meaning=task.user_meaning.replace(photos.OWNER, meaning),
-    split_description=f"{config.tfds_name}; {task.split_description}",
+    split_description=f"{name}; {task.split_description}",
   )

@@ -264,7 +264,7 @@ def _list_tar(
     with tarfile.open(path, "r:") as archive:
       while (member := archive.next()) is not None:
         image_id = _image_id(member.name)
-        if member.isreg() and image_id in image_ids:
+        if image_id and member.isreg() and image_id in image_ids:
           found.setdefault(image_id, (path, member.offset_data, member.size))
         # Forget each member: the archive would keep them all, a gigabyte for
         # the largest archive.
@@ -301,7 +301,7 @@ def _list_folder(
     names.sort()
     for name in sorted(files):
       image_id = _image_id(name)
-      if image_id in image_ids and image_id not in found:
+      if image_id and image_id in image_ids and image_id not in found:
         path = pathlib.Path(root, name)
         found[image_id] = path, 0, path.stat().st_size
   return found
