@@ -29,7 +29,7 @@ from tff_fedemb.participation import participation_trace
 from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.runtime import worker_process
 
-ROUNDS = 60
+ROUNDS = 40
 NUM_USERS = 40
 SEED = 3
 CLIENTS_PER_ROUND = 8

@@ -3,6 +3,7 @@
 The program that is killed is `resumption_run`.
 """
 
+import functools
 import multiprocessing
 import os
 import pathlib
@@ -21,7 +22,9 @@ from tests.runtime import ray_trouble
 from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import metrics
 
-_NUM_KILLS = 20
+# Each comes in a tenth of its own of the 50 ms after a round; two after as many
+# rounds, of which every other one has a checkpoint.
+_NUM_KILLS = 10
 # On a cluster, workers are killed before each kill of the program.
 _WORKER_KILLS = int(os.environ.get("TFF_FEDEMB_WORKER_KILLS", "3"))
 _PROGRAM_KILLS = int(os.environ.get("TFF_FEDEMB_PROGRAM_KILLS", "1"))
@@ -41,12 +44,12 @@ def _fork(directory, aggregator):
   return process
 
 
-def _start(directory, aggregator, *runtime):
+def _start(directory, aggregator, runtime):
   return programs.launch(
     "tests.rounds.resumption_run",
     os.fspath(directory),
     aggregator,
-    *runtime,
+    runtime,
     log=f"{directory}.log",
   )
 
@@ -55,18 +58,17 @@ def _rounds_begun(directory):
   return len(list((directory / "weights").glob("*.npy")))
 
 
-def _kill(directory, aggregator, generator):
-  """Starts, waits for a random number of rounds and a moment more, kills.
+def _kill(directory, aggregator, rounds, moment):
+  """Starts, waits for a number of rounds and a moment more, kills.
 
   Returns:
     Whether the process was still there to be killed.
   """
-  before = _rounds_begun(directory)
+  wanted = _rounds_begun(directory) + rounds
   process = _fork(directory, aggregator)
-  wanted = before + int(generator.integers(0, 6))
   while process.is_alive() and _rounds_begun(directory) < wanted:
     time.sleep(0.001)
-  time.sleep(generator.uniform(0.0, 0.05))
+  time.sleep(moment)
   was_there = process.is_alive()
   process.kill()
   process.join()
@@ -100,22 +102,39 @@ def _check_as_one_run(directory, whole):
     assert (directory / name).read_bytes() == (whole / name).read_bytes(), name
 
 
+@pytest.fixture(name="run_whole", scope="module")
+def _run_whole(tmp_path_factory):
+  """Runs without an interruption, once with each aggregator."""
+
+  @functools.cache
+  def run_whole(aggregator):
+    directory = tmp_path_factory.mktemp("uninterrupted") / aggregator
+    process = _fork(directory, aggregator)
+    process.join()
+    assert process.exitcode == 0
+    return directory
+
+  return run_whole
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregator", ["blt", "tree"])
-def test_kills_leave_no_mark(aggregator, tmp_path):
+def test_kills_leave_no_mark(aggregator, tmp_path, run_whole):
   generator = np.random.default_rng(5)
-  whole, killed = tmp_path / "whole", tmp_path / "killed"
-  uninterrupted = _fork(whole, aggregator)
-  for _ in range(_NUM_KILLS):
-    assert _kill(killed, aggregator, generator), "it ended before its time"
-    uninterrupted.join()
-    assert uninterrupted.exitcode == 0
+  whole, killed = run_whole(aggregator), tmp_path / "killed"
+  rounds = generator.permutation(_NUM_KILLS) // 2
+  parts = generator.permutation(_NUM_KILLS) + generator.uniform(size=_NUM_KILLS)
+  moments = 0.05 / _NUM_KILLS * parts
+  for kill in zip(rounds, moments, strict=True):
+    assert _kill(killed, aggregator, *kill), "it ended before its time"
     if (chain := chain_lib.Chain(killed)).rounds:
       curve = chain_lib.Chain(whole).ledger.epsilon_curve(
         [chain.rounds], accountant="gaussian"
       )
       assert [chain.ledger.tightest_epsilon()] == curve
-  assert _start(killed, aggregator).wait() == 0
+  last = _fork(killed, aggregator)
+  last.join()
+  assert last.exitcode == 0
   log = pathlib.Path(f"{killed}.log").read_text()
   assert "Resuming after round" in log
   assert "cannot be read" not in log
@@ -176,8 +195,15 @@ def _kill_workers(program, directory, generator):
 
 
 @pytest.fixture
-def short_directory(monkeypatch):
+def whole_blt(run_whole):
+  return run_whole("blt")
+
+
+@pytest.fixture
+def short_directory(monkeypatch, whole_blt):
   """Sets a directory for Ray, whose sockets need short paths."""
+  # The server that forks has a socket in the directory of before.
+  del whole_blt  # Unused.
   with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as directory:
     monkeypatch.setenv("TMPDIR", directory)
     yield
@@ -185,13 +211,13 @@ def short_directory(monkeypatch):
 
 @pytest.mark.slow
 def test_kills_of_workers_and_program_leave_no_mark_on_a_cluster(
-  tmp_path, short_directory
+  tmp_path, whole_blt, short_directory
 ):
   pytest.importorskip("ray")
   del short_directory  # Unused.
   aggregator = "blt"
   generator = np.random.default_rng(7)
-  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  killed = tmp_path / "killed"
   before = psutil.Process().children(recursive=True)
   for _ in range(_PROGRAM_KILLS):
     program = _start(killed, aggregator, "ray")
@@ -199,10 +225,9 @@ def test_kills_of_workers_and_program_leave_no_mark_on_a_cluster(
     program.kill()
     program.wait()
   assert _start(killed, aggregator, "ray").wait() == 0
-  assert _start(whole, aggregator).wait() == 0
   log = pathlib.Path(f"{killed}.log").read_text()
   assert log.count("Resuming after round") == _PROGRAM_KILLS
-  _check_as_one_run(killed, whole)
+  _check_as_one_run(killed, whole_blt)
   ray_trouble.wait_until(
     lambda: psutil.Process().children(recursive=True) == before
   )
