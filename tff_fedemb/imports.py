@@ -174,11 +174,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     is_quiet = fullname == "tensorflow" and _wants_quiet()
     if is_quiet or fullname in EXECUTED_LATE:
       spec = importlib.machinery.PathFinder.find_spec(fullname, path)
-      loader = spec and spec.loader
-      if loader and is_quiet:
-        _make_quiet(loader)
-      elif loader:
-        spec.loader = _LateLoader(loader)
+      if spec is None or spec.loader is None:
+        return spec
+      if is_quiet:
+        _make_quiet(spec.loader)
+      else:
+        spec.loader = _LateLoader(spec.loader)
       return spec
     if any(f"{fullname}.".startswith(f"{name}.") for name in KEPT_OUT):
       return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
