@@ -81,15 +81,18 @@ def test_observations_agree_with_their_definitions(
 
 @pytest.mark.slow
 def test_the_trace_of_a_large_run_is_small(tmp_path):
-  """800 rounds of 131,072 of 10 million users, as the paper's table has it."""
+  """A fifth of 800 rounds of 131,072 of 10 million users, as in the paper.
+
+  No record depends on those before it, so all of them take five times as much.
+  """
   claim = min_separation.MinSeparation(10_000_000, 131_072, users_per_client=32)
   path = tmp_path / "trace"
-  rounds = (claim.sample(r, key=0) for r in range(800))
+  rounds = (claim.sample(r, key=0) for r in range(160))
   traces.write(path, claim.num_users, rounds)
   with participation_trace.TraceReader(path) as reader:
     observed = participation_check.observe(reader.num_users, reader)
-  assert path.stat().st_size < 1e9
-  # 10,000,000 / 131,072 is 76.3 rounds; 800 rounds are 10.4 passes of 77.
+  assert path.stat().st_size < 2e8
+  # 10,000,000 / 131,072 is 76.3 rounds; 160 rounds are 2.1 passes of 77.
   assert observed.min_separation == 77
-  assert observed.max_participations == 11
+  assert observed.max_participations == 3
   assert observed.max_users_per_round <= 131_072
