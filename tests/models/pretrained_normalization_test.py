@@ -142,8 +142,8 @@ def _draw_characters(numbers, scale):
         mobilenet_v2.create_mobilenet_v2, width_multiplier=0.35
       ),
       2,
-      150,
-      10,
+      80,
+      5,
     ),
   ],
   ids=["resnet_small", "mobilenet_v2"],
@@ -176,5 +176,5 @@ def test_mapped_normalisation_recognises_more_than_none(
     if isinstance(layer, tf.keras.layers.GroupNormalization):
       ones = np.ones(layer.gamma.shape)
       layer.set_weights([ones, 0 * ones])
-  # Seen: 0.56 against 0.31, and 0.81 against 0.71.
+  # Seen: 0.56 against 0.31, and 0.68 against 0.42.
   assert mapped > measure_recall() + 0.05
