@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import learning_process
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
+from tff_fedemb.models import blocks
 from tff_fedemb.models import heads
 
 _SHAPE = (4, 4, 1)
@@ -279,3 +281,30 @@ def test_no_seed_reaches_the_noise():
   assert np.abs(first[1] - second[1]).min() > 0.0
   # Nor is the first round's noise that of the second.
   assert np.abs((first[1] - first[0]) - (first[2] - first[1])).min() > 0.0
+
+
+def test_a_process_that_is_gone_leaves_no_graph():
+  """Not even with a layer of ours, an operation between layers, and noise."""
+
+  def create_backbone():
+    inputs = tf.keras.Input(_SHAPE)
+    x = blocks.GroupNormalization(1)(tf.reverse(inputs, axis=[-1]))
+    x = tf.keras.layers.Dense(2)(tf.keras.layers.Flatten()(x))
+    return tf.keras.Model(inputs, x)
+
+  process = builders.build_process(
+    _SHAPE,
+    create_backbone_fn=create_backbone,
+    aggregator=builders.create_aggregator(
+      "gaussian", clients_per_round=2, clip_norm=1.0, noise_multiplier=1.0
+    ),
+  )
+  del process
+  gc.collect()
+  graphs = [
+    graph
+    for graph in gc.get_objects()
+    if isinstance(graph, tf.Graph)
+    and any("group_norm" in op.name for op in graph.get_operations())
+  ]
+  assert not graphs

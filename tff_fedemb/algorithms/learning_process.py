@@ -186,13 +186,17 @@ def build_learning_process(
   weights_type = create_weights.type_signature.result
   weighted = tff.aggregators.as_weighted_aggregator(aggregator)
   templates = tff.learning.templates
-  return templates.compose_learning_process(
+  process = templates.compose_learning_process(
     create_weights,
     templates.build_broadcast_process(weights_type),
     _build_client_work(client_update_fn, weights_type, example_type),
     weighted.create(weights_type.trainable, tff.types.TensorType(np.float32)),
     templates.build_apply_optimizer_finalizer(server_optimizer, weights_type),
   )
+  # Keras keeps the session of the last graph in which it made a model, if any,
+  # and with it the graph.
+  tf.compat.v1.keras.backend.set_session(None)
+  return process
 
 
 def create_unset_backbone(

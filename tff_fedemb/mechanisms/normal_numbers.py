@@ -6,6 +6,8 @@ numbers in double precision. 73 bits of the radius let them reach 10.1 standard
 deviations; TensorFlow's own numbers reach 5.68.
 """
 
+from collections.abc import Callable
+import functools
 import math
 from typing import Any
 
@@ -59,20 +61,28 @@ def draw_normal(
     and within 2^-48 beyond.
   """
   words = _random_words(seeds, chunk, (size + 1) // 2)
-  pairs = _to_normal(words, tf.cast(stddev, tf.float64))
+  pairs = _normal_function()(words, tf.cast(stddev, tf.float64))
   return tf.ensure_shape(tf.cast(pairs, dtype)[:size], [size])
 
 
 # A graph has this function once. With separate nodes for each tensor, noise
 # would be most of a server's graphs; to prepare them would take seconds and
 # hundreds of megabytes for a model with many tensors.
-@tf.function(
-  input_signature=[
-    tf.TensorSpec([2, None], tf.uint64),
-    tf.TensorSpec([], tf.float64),
-  ],
-  autograph=False,
-)
+@functools.cache
+def _normal_function() -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+  """Traces `_to_normal`, once for all graphs."""
+  # A function holds the graph in which it was traced.
+  with tf.Graph().as_default():
+    return tf.function(
+      _to_normal,
+      input_signature=[
+        tf.TensorSpec([2, None], tf.uint64),
+        tf.TensorSpec([], tf.float64),
+      ],
+      autograph=False,
+    ).get_concrete_function()
+
+
 def _to_normal(words: tf.Tensor, stddev: tf.Tensor) -> tf.Tensor:
   """Makes two numbers from each block of the generator, `[2 num_pairs]`.
 

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_fedemb import errors
+from tff_fedemb.models import graph_gradients
 
 _MIN_SIDE, _MAX_SIDE = 28, 224
 _MAX_GROUPS = 32
@@ -127,7 +128,7 @@ def normalize_groups(
     sums = tf.reduce_sum(by_group, axis=2)
     return by_channel(tf.repeat(sums, per_group, axis=1))
 
-  @tf.custom_gradient
+  @graph_gradients.custom_gradient
   def normalize_maps(maps: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor):
     mean = sum_group(sum_places(maps)) / count
     variance = (

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.algorithms import local_training
+from tff_fedemb.models import graph_gradients
 from tff_fedemb.models import heads
 from tff_fedemb.phones import lite_layers
 
@@ -447,7 +448,7 @@ def _mean_loss(
   """
   share = (mask / tf.maximum(tf.reduce_sum(mask), 1.0))[:, tf.newaxis]
 
-  @tf.custom_gradient
+  @graph_gradients.custom_gradient
   def compute(logits: tf.Tensor):
     shifted = logits - tf.reduce_max(logits, axis=1, keepdims=True)
     powers = tf.exp(shifted)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.models import blocks
+from tff_fedemb.models import graph_gradients
 
 _layers = tf.keras.layers
 
@@ -24,14 +25,14 @@ _LOWEST = -1e30
 _POOL = 2
 
 
-@tf.custom_gradient
+@graph_gradients.custom_gradient
 def _relu(x: tf.Tensor):
   """Applies the activation, with a gradient of built-in operations."""
   y = tf.nn.relu(x)
   return y, lambda upstream: upstream * tf.cast(y > 0, tf.float32)
 
 
-@tf.custom_gradient
+@graph_gradients.custom_gradient
 def _tanh(x: tf.Tensor):
   """Applies the activation, with a gradient of built-in operations."""
   y = tf.tanh(x)
@@ -41,7 +42,7 @@ def _tanh(x: tf.Tensor):
 _ACTIVATIONS = {"linear": tf.identity, "relu": _relu, "tanh": _tanh}
 
 
-@tf.custom_gradient
+@graph_gradients.custom_gradient
 def add_bias(x: tf.Tensor, bias: tf.Tensor):
   """Adds a bias to each channel.
 
@@ -60,7 +61,7 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor):
   return x + bias, gradient
 
 
-@tf.custom_gradient
+@graph_gradients.custom_gradient
 def normalize_rows(x: tf.Tensor):
   """Scales each row to norm one, as `tf.math.l2_normalize`.
 
@@ -99,7 +100,7 @@ def _columns(x: tf.Tensor, side: int):
   return tf.reshape(tf.concat(patches, 3), [-1, side * side * channels])
 
 
-@tf.custom_gradient
+@graph_gradients.custom_gradient
 def convolve(x: tf.Tensor, kernel: tf.Tensor):
   """Convolves maps, with stride 1 and padding to the same size.
 
@@ -152,7 +153,7 @@ def pool(x: tf.Tensor, *, keeps_last: bool) -> tf.Tensor:
   missing = _margins(even_rows - rows, even_columns - columns)
   spare = _margins(rows - even_rows, columns - even_columns)
 
-  @tf.custom_gradient
+  @graph_gradients.custom_gradient
   def take_largest(x: tf.Tensor):
     padded = tf.pad(x, missing, constant_values=_LOWEST)
     padded = padded[:, :even_rows, :even_columns]
