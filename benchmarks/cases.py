@@ -151,7 +151,7 @@ def _command(
   config: results.BenchmarkConfig, name: str, runtime: str
 ) -> Sequence[str]:
   if runtime != PFL_RESEARCH:
-    worker = (sys.executable, "-m", "benchmarks.training_rounds")
+    worker = (sys.executable, "-m", "benchmarks.round_process")
     return (*worker, name, runtime)
   # One process for each core that `runtime.base` counts, which imports TFF.
   return (

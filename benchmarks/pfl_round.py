@@ -11,7 +11,7 @@ part of the model, which is what the framework offers. Pooling comes before
 ReLU, as in our models: the same function in less time. Images are made from
 the user's number and not read, also where ours are.
 
-Answers as `training_rounds` does: rank 0 says "ready", then answers each line
+Answers as `round_process` does: rank 0 says "ready", then answers each line
 with "done".
 """
 

@@ -157,7 +157,7 @@ def measure(
 
   Args:
     config: Settings by the flags.
-    commands: Programs that answer as `training_rounds`, with their arguments.
+    commands: Programs that answer as `round_process`, with their arguments.
 
   Returns:
     The row of each entry: `wall_seconds` and `cpu_seconds`, user and system

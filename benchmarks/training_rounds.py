@@ -1,7 +1,5 @@
 """A round of training: by DP-FedEmb or TFF's algorithm, and by a bare loop.
 
-`training_rounds CASE RUNTIME` is a process that `results` measures.
-
 The bare loop is the same round with no framework, what somebody would write who
 needs this one round and nothing else: a model per thread, a function that
 trains it on one client, a sum, noise, a step of the server. It knows the size
@@ -13,9 +11,7 @@ import atexit
 import collections
 from collections.abc import Callable
 from concurrent import futures
-import os
 import queue
-import sys
 import tempfile
 
 import numpy as np
@@ -325,23 +321,3 @@ def create_round(case_name: str, runtime_name: str) -> Callable[[int], object]:
     state, _ = runtime.next(state, name_clients(task, round_num))
 
   return run_round
-
-
-def main(case_name: str, runtime_name: str) -> None:
-  """Runs rounds on request, until the input ends.
-
-  It says "ready", then runs a round for each line it reads and answers "done".
-  """
-  # Libraries print; the answers must stay alone on the pipe.
-  answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-  os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-  with answers:
-    run_round = create_round(case_name, runtime_name)
-    print("ready", file=answers, flush=True)
-    for round_num, _ in enumerate(sys.stdin):
-      run_round(round_num)
-      print("done", file=answers, flush=True)
-
-
-if __name__ == "__main__":
-  main(*sys.argv[1:])

@@ -20,13 +20,13 @@ from absl import logging
 from binaries import config_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.runtime import process_settings
 from tff_fedemb.runtime import worker_process
 
 # These settings must precede the import of TensorFlow. Its C++ log reports
 # missing GPUs and failed graph optimizations; failures that matter raise.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# The in-process runtime gives each client threads of its own.
-os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
+process_settings.prepare()
 # Imports make a million objects that stay; looking through them for garbage
 # again and again takes a fifth of their time.
 gc.set_threshold(max(gc.get_threshold()[0], 100_000))

@@ -32,6 +32,7 @@ from tff_fedemb.runtime import client_loops
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import graph_session
 from tff_fedemb.runtime import precision
+from tff_fedemb.runtime import process_settings
 from tff_fedemb.runtime import secure_sums
 
 # The sessions optimize the graphs once they know the devices. If TFF did it as
@@ -102,7 +103,7 @@ class InProcessRuntime(base.Runtime):
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     precision.check_precision(config.compute_precision)
     os.environ.update(precision.environment(config.compute_precision))
-    os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
+    process_settings.prepare()
     self._config = config
     self.concurrent_clients = (
       config.concurrent_clients or num_gpus or base.count_cores()

@@ -17,6 +17,7 @@ from tff_fedemb import errors
 from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import client_fold
 from tff_fedemb.runtime import precision
+from tff_fedemb.runtime import process_settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ def _open_folds(setup: Setup) -> list[client_fold.ClientFold]:
       )
   precision.check_precision(setup.compute_precision)
   # Set both before TensorFlow computes anything.
-  os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
+  process_settings.prepare()
   os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
   graphs = importlib.import_module("ray").get(setup.graphs)
   # Each thread has sessions of its own, so that a failing chunk cancels no
