@@ -66,7 +66,9 @@ def _open_folds(setup: Setup) -> list[client_fold.ClientFold]:
         f"no {path} on {os.uname().nodename}",
       )
   precision.check_precision(setup.compute_precision)
-  # Set both before TensorFlow computes anything.
+  # Set these before TensorFlow computes anything. A worker's threads do not
+  # depend on its machine's environment.
+  os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
   process_settings.prepare()
   os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
   graphs = importlib.import_module("ray").get(setup.graphs)
