@@ -20,7 +20,7 @@ _ORDERS = np.array([1.1, 1.5, 2.0, 3.0, 4.5, 8.0])
 
 @pytest.mark.parametrize("noises", [(0.7, 0.7), (2.0, 2.0), (1.5, 3.0)])
 def test_two_rounds_by_integration(noises):
-  numbers = np.arange(-30, 30, 0.02)
+  numbers = np.arange(-30, 30, 0.05)
   weights = np.exp(-(numbers**2) / 2)
   weights /= weights.sum()
   one, other = (np.exp(numbers / z - 0.5 / z**2) for z in noises)

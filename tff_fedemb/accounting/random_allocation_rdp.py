@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import math
 
 import numpy as np
+from scipy import linalg
 from scipy import special
 
 from tff_fedemb.participation import random_allocation
@@ -81,10 +82,10 @@ def _log_moments(
 
   def multiply(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """The product of two power series, in logarithms, up to `largest`."""
-    product = np.zeros(largest + 1)
-    for k in powers:
-      product[k] = special.logsumexp(one[: k + 1] + other[k::-1])
-    return product
+    none = np.full(largest + 1, -np.inf)
+    # Entry [k, j] is number k - j of the other series.
+    shifted = linalg.toeplitz(other, none)
+    return special.logsumexp(one + shifted, axis=1)
 
   whole = np.where(powers > 0, -np.inf, 0.0)
   for noise, count in event.slots:
