@@ -212,6 +212,13 @@ def test_training_that_phones_cannot_do(fields, message, tmp_path):
     fe.export(tmp_path, tmp_path / "phone", formats=("training",))
 
 
+def test_training_is_not_written_if_another_format_is_refused(tmp_path):
+  specs.write(tmp_path, _TASK, mechanism={"kind": "clip_only"})
+  with pytest.raises(errors.FieldError, match="saved_model"):
+    fe.export(tmp_path, tmp_path / "phone", formats=("training", "float32"))
+  assert not (tmp_path / "phone").exists()
+
+
 @pytest.mark.slow
 def test_task_of_arrays_is_given(tmp_path):
   images = np.zeros([8, 28, 28, 1], np.uint8)

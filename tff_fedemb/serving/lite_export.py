@@ -35,6 +35,7 @@ from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import task as task_lib
 
 with epy.lazy_imports():
+  from tff_fedemb.phones import client_file
   from tff_fedemb.serving import saved_models
 
 # Below the directory of a run.
@@ -140,9 +141,9 @@ def export(
 def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
   """Converts a model, measures the files, and writes and reports them.
 
-  The training file, if asked for, is written first. The paths of all others are
-  checked before the first of them is converted. Each is reported with its size,
-  its time for one image and, if there are images, its recall.
+  Model, images and all paths are checked before the first file is written: that
+  of the training format, if it is asked for. Each of the others is reported
+  with its size, its time for one image and, if there are images, its recall.
 
   Args:
     config: Settings of the conversion.
@@ -152,45 +153,70 @@ def execute(config: ExportConfig, task: task_lib.Task | None = None) -> None:
     errors.FieldError: As `export`.
     errors.DataError: As `export`.
   """
-  formats = list(config.formats)
-  if TRAINING in formats:
-    formats.remove(TRAINING)
-    _export_training(config, task)
+  formats = [name for name in config.formats if name != TRAINING]
+  training = None
+  if TRAINING in config.formats:
+    training = _create_client_file(config, task)
     if not formats:
+      _write_client_file(training, _prepare(config, [TRAINING])[TRAINING])
       return
-  if pathlib.Path(config.model_path).suffix in saved_models.CONVERTED:
-    must = "be the directory of a SavedModel"
-    raise errors.FieldError("saved_model", must, config.model_path)
-  if onnx_files.FORMAT in formats:
-    onnx_files.import_module("tf2onnx", "formats")
-  model = saved_models.load(config.model_path)
+  model = _load_model(config, formats)
   source, on_training_users = None, None
   if config.image_folder or config.task:
     source = config.open(config.split, model.image_shape)
   elif task is not None:
     source = image_sources.open_split(task, config.split)
     on_training_users = task.evaluation_on_training_users
-  paths = _prepare(config, formats)
+  paths = _prepare(config, config.formats)
+  if training is not None:
+    _write_client_file(training, paths.pop(TRAINING))
   _export(config, model, paths, source, on_training_users)
   for warning in source.warnings if source else ():
     _say(f"warning: {warning}")
 
 
-def _export_training(config: ExportConfig, task: task_lib.Task | None) -> None:
-  """Writes the file that trains on phones; it has no trained weights.
+def _load_model(
+  config: ExportConfig, formats: Sequence[str]
+) -> saved_models.Model:
+  """Loads the model to convert.
+
+  Args:
+    config: Settings of the conversion.
+    formats: The formats, without `TRAINING`.
+
+  Raises:
+    errors.FieldError: If it is no SavedModel, or a package that its conversion
+      takes is missing.
+  """
+  if pathlib.Path(config.model_path).suffix in saved_models.CONVERTED:
+    must = "be the directory of a SavedModel"
+    raise errors.FieldError("saved_model", must, config.model_path)
+  if onnx_files.FORMAT in formats:
+    onnx_files.import_module("tf2onnx", "formats")
+  return saved_models.load(config.model_path)
+
+
+def _create_client_file(
+  config: ExportConfig, task: task_lib.Task | None
+) -> client_file.ClientFile:
+  """Creates the file that trains on phones; it has no trained weights.
 
   Args:
     config: Settings of the conversion, with a `run_dir`.
     task: The run's task; None to create it from the run's spec.
 
   Raises:
-    errors.FieldError: If the run cannot be trained on phones, or the file
-      cannot be written.
+    errors.FieldError: If the run cannot be trained on phones.
   """
   spec = spec_lib.read(checks.check_given("run_dir", config.run_dir))
   experiment = experiment_lib.resolve(spec, task or spec.task.create())
-  file = experiment.create_client_file()
-  path = _prepare(config, [TRAINING])[TRAINING]
+  return experiment.create_client_file()
+
+
+def _write_client_file(
+  file: client_file.ClientFile, path: pathlib.Path
+) -> None:
+  """Writes and reports the file that trains on phones."""
   _write(path, file.content, output_files.json_writer(file.describe()))
   _say(
     f"{path}: {len(file.content) / 1e3:.0f} kB; a client's training of"
