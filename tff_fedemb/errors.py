@@ -116,10 +116,22 @@ class StorageError(DataError):
     Raises:
       OSError: The error that was given, if it has another cause.
     """
-    if error.errno not in _FULL:
+    if not is_no_room(error):
       raise error
     file = error.filename or "a file"
     return cls(f"{file} cannot be written: {error.strerror}.")
+
+
+def is_no_room(error: Exception) -> bool:
+  """Whether an error of the system is for want of room.
+
+  Args:
+    error: The error.
+
+  Returns:
+    True for a full disk, a quota that is used up, or a file too large.
+  """
+  return isinstance(error, OSError) and error.errno in _FULL
 
 
 class DivergedError(ValueError):

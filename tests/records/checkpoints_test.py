@@ -159,6 +159,32 @@ def test_an_old_one_makes_room_on_a_full_disk(
   }
 
 
+@pytest.mark.parametrize(
+  "error",
+  [
+    PermissionError(13, "Permission denied"),
+    tf.errors.PermissionDeniedError(None, None, "Permission denied"),
+  ],
+)
+def test_old_ones_stay_where_room_is_not_what_is_missing(
+  tmp_path, monkeypatch, error
+):
+  manager = checkpoints.Checkpoints(tmp_path)
+  for number in (1, 2, 3):
+    manager.save(_state(number), number)
+
+  async def fail(self, *arguments):
+    raise error
+
+  monkeypatch.setattr(tff.program.FileProgramStateManager, "save", fail)
+  with pytest.raises(
+    errors.DataError, match=r"to: .*Permission denied"
+  ) as found:
+    manager.save(_state(4), 4)
+  assert not isinstance(found.value, errors.StorageError)
+  assert len(list(tmp_path.iterdir())) == 3
+
+
 @pytest.mark.parametrize("is_there", [False, True])
 def test_old_ones_make_room_for_what_comes_first(tmp_path, is_there):
   manager = checkpoints.Checkpoints(tmp_path)

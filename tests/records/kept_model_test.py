@@ -6,6 +6,7 @@ import tensorflow_federated as tff
 
 from tests.records import chains
 from tff_fedemb import errors
+from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import kept_model
 
 
@@ -51,6 +52,23 @@ def test_keeps_the_best_mean_and_the_later_of_equals(tmp_path, chain):
   kept.save(3)
   (path,) = (tmp_path / "checkpoints").iterdir()
   assert path.name == "best_3.npz"
+
+
+def test_refuses_another_start(tmp_path, chain):
+  kept = kept_model.KeptModel(tmp_path, chain)
+  _offer(kept, chain, 0, 0.5)
+  kept.save(0)
+  # A program that goes on reads the chain anew.
+  again = kept_model.KeptModel(tmp_path, chain_lib.Chain(tmp_path))
+  again.restore(0)
+  assert again.best.round == 0
+  (tmp_path / "other").mkdir()
+  other_chain = chains.begin(tmp_path / "other", chains.PLANNED)
+  other = kept_model.KeptModel(tmp_path, other_chain)
+  _offer(other, other_chain, 0, 1.0, released=_weights(7))
+  other.save(0)
+  with pytest.raises(errors.FieldError, match="another one of round 0"):
+    again.restore(0)
 
 
 def test_refuses_what_no_round_released(tmp_path, chain):

@@ -37,6 +37,14 @@ def test_rounds_are_one_row_each_and_rewound_on_resume(tmp_path):
   assert "NOT covered" in note
 
 
+def test_a_file_that_lost_its_rows_has_the_columns_that_reports_need(tmp_path):
+  (tmp_path / "metrics.csv").write_text(f"{metrics.ROUND}\n")
+  frame = metrics.read(tmp_path)
+  assert frame.empty
+  assert frame[metrics.NUM_SKIPPED_CLIENTS].sum() == 0
+  assert list(frame[metrics.LOSS]) == []
+
+
 def test_a_file_without_rounds_is_damaged(tmp_path):
   (tmp_path / "metrics.csv").write_text("loss\n1.0\n")
   with pytest.raises(ValueError, match=metrics.ROUND):

@@ -172,6 +172,13 @@ def test_a_forged_run_is_refused_an_epsilon(built, tmp_path, case):
   small_runs.check_one_line(error)
 
 
+def test_a_finished_run_with_a_forged_summary_does_not_open(built, tmp_path):
+  run = _copy(built, tmp_path, "train", correlated=False)
+  _forge_epsilon(run)
+  with pytest.raises(ValueError, match=r"found epsilon 0\.01 there and"):
+    account_run.open_chain(run.path)
+
+
 def test_what_is_forged_was_not_refused(built, tmp_path):
   for correlated in (False, True):
     path = tmp_path / str(correlated)

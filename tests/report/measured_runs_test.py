@@ -13,6 +13,8 @@ from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.mechanisms import strategy as strategy_lib
 from tff_fedemb.mechanisms import tree_strategy
 from tff_fedemb.records import chain as chain_lib
+from tff_fedemb.records import model_card
+from tff_fedemb.records import run_directory
 from tff_fedemb.report import measured_runs
 from tff_fedemb.spec import spec as spec_lib
 
@@ -171,6 +173,15 @@ def test_refuses_other_directories(tmp_path):
   read(path)
   (path / "rounds.jsonl").write_text("")
   with pytest.raises(ValueError, match=r"/c: .* not that of the rounds"):
+    read(path)
+
+
+def test_refuses_a_summary_that_tells_another_cost_than_the_card(tmp_path):
+  path = write_run(tmp_path / "a", epsilon=0.01)
+  card = path / run_directory.SAVED_MODEL / model_card.PATH
+  card.parent.mkdir(parents=True)
+  card.write_text(json.dumps({"privacy": {"epsilon": 1e5, "delta": 1e-3}}))
+  with pytest.raises(errors.FieldError, match=r"found epsilon 0\.01 there and"):
     read(path)
 
 

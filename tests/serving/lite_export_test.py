@@ -147,6 +147,7 @@ def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
     ({"formats": ("int4",)}, "formats must be one of"),
     ({"formats": ("training",)}, "run_dir must be given"),
     ({"saved_model": "m.tflite"}, "saved_model must be the directory of a Sav"),
+    ({"saved_model": "m.keras"}, "saved_model must be the directory of a Sav"),
     ({"run_dir": "run"}, "one of them, found saved_model and run_dir"),
   ):
     with pytest.raises(errors.FieldError, match=message):

@@ -6,6 +6,7 @@ import os
 import pathlib
 import stat
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -205,6 +206,49 @@ def test_resumed_tuning_neither_draws_nor_runs_again(tmp_path, lost):
   assert run.run([0.1, 0.2], seed=1) == whole
   assert len(run.calls) == 5
   assert run.calls[4] == run.calls[2]
+
+
+def test_a_tuning_that_lost_its_number_of_trials_draws_no_other(tmp_path):
+  run = tunings.Tuning(tmp_path)
+  run.run(tunings.RATES, 3)
+  (run.path / "trials/num_trials.json").unlink()
+  for _ in range(2):
+    with pytest.raises(errors.FieldError, match=r"num_trials\.json that its"):
+      run.run(tunings.RATES, 2, seed=1)
+  assert len(run.calls) == 3
+
+
+def test_a_finished_tuning_runs_no_trial_again(tmp_path):
+  run = tunings.Tuning(tmp_path)
+  run.run(tunings.RATES, 3)
+  (run.path / "trials/001.json").unlink()
+  with pytest.raises(errors.FieldError, match="all trials of a finished tun"):
+    run.run(tunings.RATES)
+  assert len(run.calls) == 3
+
+
+def test_a_killed_tuning_releases_no_card_of_a_trial(tmp_path, monkeypatch):
+  run = tunings.Tuning(tmp_path)
+  with monkeypatch.context() as patched:
+    patched.setattr(
+      tuning_run.os, "utime", mock.Mock(side_effect=KeyboardInterrupt)
+    )
+    with pytest.raises(KeyboardInterrupt):
+      run.run(tunings.RATES, 2)
+  assert list((run.path / "release").iterdir()) == []
+  report = run.run(tunings.RATES)
+  card = model_card.read(run.path / "release/saved_model" / model_card.PATH)
+  assert card.privacy["epsilon"] == report["privacy"]["epsilon"]
+
+
+def test_trials_that_diverge_before_their_chains_begin_have_a_cost(tmp_path):
+  run = tunings.Tuning(tmp_path)
+  for _ in range(2):
+    report = run.run([tunings.DIVERGES_AT_ONCE], 2)
+    assert report["best"] is None
+    # It is not known by whose images they would have been chosen.
+    assert report["privacy"]["epsilon_if_chosen_by_others"] > 0
+  assert len(run.calls) == 2
 
 
 def test_a_tuning_goes_on_with_what_decides_no_result(tmp_path, monkeypatch):

@@ -37,9 +37,12 @@ OTHERS = {"evaluation_on_training_users": False}
 # noise, two rounds until the model diverges, or not at all. No spec takes a
 # negative one.
 LESS_NOISE, DIVERGES, NEGATIVE, INTERRUPTED = 9, 7, -1, 10
+# A rate whose trial diverges before its chain begins.
+DIVERGES_AT_ONCE = 11
 ERRORS = {
   8: errors.DataError("the disk is full."),
   INTERRUPTED: KeyboardInterrupt(),
+  DIVERGES_AT_ONCE: errors.DivergedError("the start is not finite."),
   21: errors.FieldError("data_dir", "be another one", 21),
 }
 

@@ -16,7 +16,7 @@ by its owner alone, and the first line has random bytes: a model carries the
 digest of a line, which tells nothing to those who do not have the file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 import functools
 import hashlib
@@ -109,6 +109,8 @@ class Chain:
     self._released: list[dict[str, str]] = []
     # Digest of the participants of each round.
     self._participants: list[str] = []
+    # Digests of the models that rounds may have started from.
+    self._starts: list[str] = []
     # Digests of states by the number of finished rounds.
     self._states: dict[int, list[str]] = {}
     # Digests of the files that may be given away, by the digest of the line
@@ -146,6 +148,8 @@ class Chain:
       self._take_first(values)
     elif "given_away" in values:
       given_away = dict(values["given_away"])
+    elif "start" in values:
+      self._starts.append(values["start"])
     elif "state" in values:
       states = self._states.setdefault(values["rounds_done"], [])
       states.append(values["state"])
@@ -368,20 +372,32 @@ class Chain:
       raise _not_as_before(f"the state after round {rounds_done}")
     self._append(rounds_done=rounds_done, state=found)
 
+  def record_start(self, weights: Any) -> None:
+    """Records the model at the start, which may be handed over like a round's.
+
+    Args:
+      weights: The model, nested arrays.
+    """
+    found = digest_of(weights)
+    if found not in self._starts:
+      self._append(start=found)
+
   def check_released(self, number: int, weights: Any) -> None:
     """Refuses a model that a round did not release.
 
     Args:
-      number: Number of the round, from 1.
+      number: Number of the round; 0 for the start.
       weights: The model, nested arrays.
 
     Raises:
       errors.FieldError: If the chain has no such model of this round.
     """
-    known: dict[str, str] = {}
-    if number <= self.rounds:
-      known = self._released[number - 1]
-    if digest_of(weights) not in known.values():
+    known: Collection[str] = ()
+    if not number:
+      known = self._starts
+    elif number <= self.rounds:
+      known = self._released[number - 1].values()
+    if digest_of(weights) not in known:
       raise _unknown("models", number)
 
   def record_given_away(self, files: Mapping[str, str]) -> None:

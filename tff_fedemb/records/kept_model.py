@@ -91,14 +91,14 @@ class KeptModel:
       rounds_done: Number of rounds that led to the checkpoint.
 
     Raises:
-      errors.FieldError: If the file is damaged, or has a model that no round of
-        the chain released.
+      errors.FieldError: If the file is damaged, or has a model that is neither
+        the start nor that of a round in the chain.
     """
     path = self._path(rounds_done)
     self.best = None
     if path.exists():
       self.best = _read(path)
-    if self.best is not None and self.best.round:
+    if self.best is not None:
       self._chain.check_released(self.best.round, self.best.weights)
 
   def offer(
@@ -110,18 +110,21 @@ class KeptModel:
     """Keeps a model unless an earlier one was better.
 
     Models are compared by the unweighted mean of `recalls`; an equal one
-    replaces the model kept so far.
+    replaces the model kept so far. The chain gets a record of the start here;
+    it has those of the rounds already.
 
     Args:
       number: Number of its round, 0 for the start.
       recalls: Recalls on the validation images, by name.
-      weights: Its weights, which the chain has recorded.
+      weights: Its weights.
     """
     recall = float(np.mean(list(recalls.values())))
     if self.best is not None and recall < self.best.recall:
       return
     # The caller may change its variables or arrays later.
     copy = tree.map_structure(np.array, weights)
+    if not number:
+      self._chain.record_start(copy)
     self.best = Best(number, recall, copy)
 
   def save(self, rounds_done: int) -> None:

@@ -27,6 +27,14 @@ NUM_USERS = "participants/num_users"
 NUM_ACCEPTED = "participants/num_accepted_clients"
 RECALL_PREFIX = "validation/recall_at_far_"
 EPSILON = "privacy/epsilon"
+LOSS = "client_work/loss"
+_NEEDED = (
+  NUM_SKIPPED_CLIENTS,
+  NUM_SKIPPED_EXAMPLES,
+  NUM_USERS,
+  NUM_ACCEPTED,
+  LOSS,
+)
 _FILE_NAME = "metrics.csv"
 
 
@@ -62,13 +70,16 @@ def read(directory: str | os.PathLike[str]) -> pd.DataFrame:
     directory: Directory of the run.
 
   Returns:
-    A row for each round on file, indexed by its number from 1.
+    A row for each round on file, indexed by its number from 1. Without
+    a row there are the columns that reports need.
 
   Raises:
     FileNotFoundError: If there is no such file.
   """
   path = pathlib.Path(directory) / _FILE_NAME
-  return pd.read_csv(path, index_col=ROUND)
+  found = pd.read_csv(path, index_col=ROUND)
+  # A file that lost its rows has lost their columns too.
+  return found.reindex(columns=_NEEDED) if found.empty else found
 
 
 class MetricsLog:

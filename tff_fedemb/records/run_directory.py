@@ -163,6 +163,7 @@ class RunDirectory:
 
   Attributes:
     path: The directory.
+    is_new: Whether it held no run when it was opened.
   """
 
   def __init__(
@@ -210,7 +211,8 @@ class RunDirectory:
       raise _error(
         "not be in use", f"{self.path} held by another process"
       ) from error
-    if found is None:
+    self.is_new = found is None
+    if self.is_new:
       self.write_json(SPEC, asked)
     (self.path / RELEASE).mkdir(exist_ok=True)
 

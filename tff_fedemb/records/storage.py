@@ -13,6 +13,8 @@ import tensorflow as tf
 from tff_fedemb import errors
 
 _Result = TypeVar("_Result")
+# TensorFlow's errors for a full disk, and for a file that is too large.
+_NO_ROOM = (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError)
 
 
 def wait_for(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
@@ -45,13 +47,20 @@ def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
     directory: Existing directory of the files.
 
   Raises:
-    errors.StorageError: In place of any `OSError` or TensorFlow error.
+    errors.StorageError: If there is no room, in place of an error of the
+      system or of TensorFlow.
+    errors.DataError: In place of any other error of the system, or if
+      TensorFlow may not write there.
   """
   try:
     yield
-  except (OSError, tf.errors.OpError) as error:
+  except (OSError, tf.errors.PermissionDeniedError, *_NO_ROOM) as error:
+    place = f"{os.fspath(directory)} cannot be written to"
+    if not isinstance(error, _NO_ROOM) and not errors.is_no_room(error):
+      cause = errors.first_line(error)
+      raise errors.DataError(f"{place}: {cause}.") from error
     free = shutil.disk_usage(directory).free
     raise errors.StorageError(
-      f"{os.fspath(directory)} cannot be written to: {free:,} bytes are free on"
-      " its disk, unless a limit of file sizes is in the way."
+      f"{place}: {free:,} bytes are free on its disk, unless a limit of file"
+      " sizes is in the way."
     ) from error

@@ -190,6 +190,27 @@ def _card() -> str:
   return f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
 
 
+def check_told_cost(path: pathlib.Path, summary: Any) -> None:
+  """Refuses a summary that tells another cost than the card of its model.
+
+  Args:
+    path: Directory of the run.
+    summary: JSON values of its summary.
+
+  Raises:
+    errors.FieldError: If epsilon or delta differs, or the card is damaged. A
+      run without a card has nothing to compare with.
+  """
+  card = run_directory.read_json(path / _card())
+  told = _get(summary, "privacy")
+  privacy = _get(card, "privacy")
+  for name in ("epsilon", "delta"):
+    value = _get(privacy, name)
+    if value not in (None, _get(told, name)):
+      there = f"{name} {_get(told, name)}"
+      raise _gainsaid(run_directory.SUMMARY, there, value, _card())
+
+
 def _check_finished(
   chain: chain_lib.Chain,
   path: pathlib.Path,
@@ -203,8 +224,8 @@ def _check_finished(
     summary: JSON values of its summary.
 
   Raises:
-    errors.FieldError: If the summary names another line, number of rounds or
-      number of parameters, or if a released file has another digest.
+    errors.FieldError: If the summary names another line, number of rounds,
+      number of parameters or cost, or if a released file has another digest.
   """
   planned = chain.planned
   line = _get(summary, "chain")
@@ -227,6 +248,7 @@ def _check_finished(
   # Runs of an earlier version have no digests to compare.
   if now:
     _compare_files(path, now, all_of=False)
+  check_told_cost(path, summary)
 
 
 def _compare_files(

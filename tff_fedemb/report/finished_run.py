@@ -68,7 +68,8 @@ class FinishedRun:
 
     Raises:
       errors.DataError: If there is no finished run, or its summary is damaged.
-      errors.FieldError: If its `run.json` is missing or damaged.
+      errors.FieldError: If its `run.json` is missing or damaged, or the summary
+        tells another cost than the card of its model.
     """
     try:
       summary = json.loads((path / run_directory.SUMMARY).read_text())
@@ -80,6 +81,7 @@ class FinishedRun:
     run.__dict__["summary"] = summary
     for names in _NEEDED:
       run.require(*names)
+    account_run.check_told_cost(path, summary)
     return run
 
   @classmethod

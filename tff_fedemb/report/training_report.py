@@ -174,7 +174,7 @@ def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
   """
   panels = {}
   if run.metrics is not None:
-    losses = run.metrics["client_work/loss"]
+    losses = run.metrics[metrics_lib.LOSS]
     evaluated = run.metrics.filter(like=metrics_lib.RECALL_PREFIX).dropna()
     by_far = evaluated.rename(
       columns=lambda name: float(name.removeprefix(metrics_lib.RECALL_PREFIX))

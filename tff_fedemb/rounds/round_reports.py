@@ -95,7 +95,7 @@ class RoundReports:
     # If no client was accepted, there is no loss to show: NaN, not 0.
     loss = np.nan
     if accepted:
-      loss = report.get("client_work/loss", np.nan)
+      loss = report.get(metrics_lib.LOSS, np.nan)
     shown["loss"] = f"{loss:.3f}"
     shown["rejected"] = f"{rejected} of {accepted + rejected}"
     for name, value in report.items():

@@ -188,7 +188,7 @@ def _load_model(
     errors.FieldError: If it is no SavedModel, or a package that its conversion
       takes is missing.
   """
-  if pathlib.Path(config.model_path).suffix in saved_models.CONVERTED:
+  if not os.path.isdir(config.model_path):
     must = "be the directory of a SavedModel"
     raise errors.FieldError("saved_model", must, config.model_path)
   if onnx_files.FORMAT in formats:

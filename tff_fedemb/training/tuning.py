@@ -252,9 +252,17 @@ class TuningRun:
         operating system draws.
 
     Raises:
-      errors.FieldError: If the file of what was drawn is damaged.
+      errors.FieldError: If the file of what was drawn is damaged or lost.
     """
     drawn = self._directory.read_json(_NUM_TRIALS)
+    if drawn is None and not self._directory.is_new:
+      # Another number would be drawn, after trials that this one forgets.
+      raise errors.FieldError(
+        "run_dir",
+        f"hold the {_NUM_TRIALS} that its tuning began with",
+        f"{self._path} without it",
+        "Take another directory to start again, at the cost of both.",
+      )
     if drawn is None:
       if generator is None:
         generator = np.random.default_rng(secrets.randbits(128))
@@ -359,14 +367,37 @@ class TuningRun:
     summary = run_dir / run_directory.SUMMARY
     was_lost = outcome == _COMPLETE and not summary.exists()
     if outcome is None or was_lost:
+      self._check_not_finished(run_dir)
       self._charge.begin_trial()
       record = self._execute(run_dir, drawn, (first + index) % 2**32)
       outcome = record["outcome"]
       self._directory.write_json(f"{_TRIALS}/{index:03d}{_OUTCOME}", record)
     if outcome == _REFUSED:
       return None
-    cost = _read_cost(run_dir, is_complete=outcome == _COMPLETE)
+    # A trial may diverge before its chain begins.
+    cost: composition.Account = self._charge.trial
+    if outcome == _COMPLETE or chain_lib.Chain(run_dir).found:
+      cost = _read_cost(run_dir, is_complete=outcome == _COMPLETE)
     return _Trial(run_dir, drawn, cost, run_directory.read_json(summary) or {})
+
+  def _check_not_finished(self, trial: pathlib.Path) -> None:
+    """Refuses a finished tuning that has lost a trial.
+
+    Another trial in its place would be one more than is accounted for.
+
+    Args:
+      trial: Directory of the trial.
+
+    Raises:
+      errors.FieldError: If the tuning has reported its best trial.
+    """
+    if self._directory.read_json(_REPORT) is not None:
+      raise errors.FieldError(
+        "run_dir",
+        f"hold all trials of a finished tuning, as its {_REPORT} says it is",
+        f"no finished trial in {trial}",
+        "Take another directory to start again.",
+      )
 
   def _execute(
     self, run_dir: pathlib.Path, drawn: Mapping[str, Any], seed: int
@@ -461,9 +492,11 @@ class TuningRun:
       privacy: Cost of the tuning, JSON values by name.
     """
     best = self._path / run_directory.SAVED_MODEL
-    shutil.rmtree(best, ignore_errors=True)
-    shutil.copytree(run_dir / run_directory.SAVED_MODEL, best)
-    path = best / model_card.PATH
+    # A program that is killed here leaves nothing to be given away.
+    partial = self._path / _TRIALS / f".{best.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(run_dir / run_directory.SAVED_MODEL, partial)
+    path = partial / model_card.PATH
     card = model_card.read(path)
     if card is not None:
       not_covered = (card.privacy or {}).get("not_covered", [])
@@ -471,8 +504,10 @@ class TuningRun:
       model_card.write(dataclasses.replace(card, privacy=privacy), path)
     # The trial's own times would tell how many trials came after it.
     now = time.time()
-    for path in (best, *best.rglob("*")):
+    for path in (partial, *partial.rglob("*")):
       os.utime(path, (now, now))
+    shutil.rmtree(best, ignore_errors=True)
+    os.replace(partial, best)
 
 
 def _read_cost(
