@@ -78,3 +78,15 @@ def test_correlated_noise_is_that_of_the_enforced_bounds(mechanism):
   assert report.strategy_sensitivity == expected
   # One Gaussian mechanism for the whole run.
   assert report.zcdp == pytest.approx(expected**2 / 2 / 49)
+
+
+@pytest.mark.parametrize(
+  ("num_users", "users_per_round", "separation"),
+  [(10_000, 100, 50), (10_000, 640, 16), (10_000, 10_000, 1)],
+)
+def test_another_population_has_users_for_the_separation(
+  num_users, users_per_round, separation
+):
+  claim = check_ins.CheckIns(1_000, 10, min_separation=50)
+  larger = claim.resized(num_users=num_users, users_per_round=users_per_round)
+  assert larger.min_separation == separation

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.participation import draws
+from tff_fedemb import errors
 from tff_fedemb.participation import min_separation as min_separation_lib
 
 
@@ -104,4 +105,14 @@ def test_another_population_has_passes_of_its_own():
   claim = _create(100, 10, min_separation=3, max_participations=2)
   larger = claim.resized(num_users=1_000, users_per_round=30.5)
   assert larger.min_separation == larger.rounds_per_pass == 33
-  assert larger.max_participations == 2
+  # What bounded the smaller population's rounds says nothing of these.
+  assert larger.max_participations is None
+
+
+def test_a_bound_that_passes_exceed_is_refused():
+  claim = _create(100, 10, max_participations=2)
+  claim.check_rounds(20)
+  with pytest.raises(
+    errors.FieldError, match="be at least 3, the passes of 21"
+  ):
+    claim.check_rounds(21)

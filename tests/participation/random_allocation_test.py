@@ -64,3 +64,21 @@ def test_events_of_passes(claim, rounds, slots):
   assert [event.slots for event, _ in found] == [
     claim.sampled_event(dp_accounting.GaussianDpEvent(2.0)).slots
   ]
+
+
+@pytest.mark.parametrize(
+  ("num_users", "users", "period", "rounds"),
+  [(1_000, 16, None, 62), (1_000, 16, 4, 60), (16, 16, None, 1)],
+)
+def test_a_round_has_a_whole_virtual_client(num_users, users, period, rounds):
+  claim = random_allocation.RandomAllocation(
+    num_users, users, users_per_client=16, period=period
+  )
+  assert claim.rounds_of_pass == rounds
+  assert claim.users_per_round == pytest.approx(num_users / rounds)
+  assert claim.users_per_round >= 16
+
+
+def test_blocks_of_all_users_are_drawn_from_in_spite_of_rounding():
+  claim = random_allocation.RandomAllocation(21, 21 / 19, period=19)
+  assert claim.sampling_probability == 1.0

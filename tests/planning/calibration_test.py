@@ -171,6 +171,31 @@ def test_cohorts_may_leave_fewer_bins_than_there_are():
   assert found.noise_multiplier == pytest.approx(value / 300)
 
 
+@pytest.mark.parametrize("solve_for", ["num_users", "users_per_round"])
+def test_passes_of_fewer_rounds_than_bands_are_not_tried(solve_for):
+  claim = participations.create_participation(
+    "min_separation", num_users=1_000, users_per_round=100
+  )
+  plan = planning.create_plan(
+    "banded", claim, 20, 20.0, 1e-5, num_bands=8, accountants=("gaussian",)
+  )
+  value, found = _calibrate(plan, 8.0, solve_for)
+  assert value in ({701} if solve_for == "num_users" else range(1, 143))
+  assert found.participation.min_separation >= 8
+
+
+def test_passes_are_longer_where_they_must_not_be_more():
+  """A bound that the passes of fewer users would not keep is not believed."""
+  claim = participations.create_participation(
+    "min_separation", num_users=1_000, users_per_round=10
+  )
+  plan = planning.create_plan(
+    "gaussian", claim.for_rounds(100), 100, 1.0, 1e-5, accountants=("gaussian",)
+  )
+  value, _ = _calibrate(plan, 6.0, "num_users")
+  assert value == 991
+
+
 def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
   """The estimates of all that may be found hold together: Bonferroni."""
   claim = participations.create_participation(

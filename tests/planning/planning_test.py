@@ -158,6 +158,17 @@ def test_an_extrapolation_has_the_published_figure_beside_the_strict_one():
   assert round(result.user_level.epsilon, 2) == 14.50
 
 
+@pytest.mark.parametrize(("factor", "clients"), [(1.4, 1), (1.6, 2), (64, 64)])
+def test_the_noise_of_an_extrapolation_grows_as_its_whole_clients_do(
+  factor, clients
+):
+  """The sum of a round is divided by a whole number of virtual clients."""
+  claim = poisson.Poisson(1_000, 16, users_per_client=16)
+  result = _extrapolate(claim, 20, 1.0, cohort_factor=factor)
+  assert result.participation.clients_per_round == clients
+  assert result.noise_multiplier == clients
+
+
 def test_an_extrapolation_has_the_noise_on_the_mean_of_the_cohort_it_settles():
   # 600,000 of a million users a round are asked for: two rounds of 500,000.
   claim = random_allocation.RandomAllocation(20_000, 500)

@@ -59,14 +59,14 @@ class RepeatAndSelect(config.Config):
   cost less where epsilon is small).
 
   Attributes:
-    mean: Expected number of trials, at least 1.
+    mean: Expected number of trials, in [1, 1e6].
     shape: At least 0; may be infinite.
 
   Raises:
     errors.FieldError: If a value is out of its range.
   """
 
-  mean: float = config.field(minimum=1)
+  mean: float = config.field(minimum=1, maximum=1e6)
   shape: float = config.field(1.0, minimum=0, maximum=math.inf)
 
   @property

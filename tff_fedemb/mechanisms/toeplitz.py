@@ -12,6 +12,7 @@ import numpy as np
 from scipy import linalg
 from scipy import signal
 
+from tff_fedemb import errors
 from tff_fedemb.mechanisms import strategy
 
 # Rounding errors of a first column that never increases in exact arithmetic.
@@ -98,8 +99,8 @@ class ToeplitzStrategy(strategy.Strategy):
       The norm of the sum of the columns of that participation.
 
     Raises:
-      ValueError: If the columns overlap and an entry of c is negative or larger
-        than the one before it.
+      errors.FieldError: If the columns overlap and an entry of c is negative or
+        larger than the one before it.
     """
     rounds, participations = schedule.rounds, schedule.participations
     separation = min(schedule.min_separation, rounds)
@@ -108,10 +109,11 @@ class ToeplitzStrategy(strategy.Strategy):
     is_negative = np.any(column < 0.0)
     increases = np.any(np.diff(column) > _ROUNDING)
     if not is_disjoint and (is_negative or increases):
-      raise ValueError(
-        "coefficients must be at least 0 and not increase, or be at most"
-        f" min_separation ({schedule.min_separation}) in number, found"
-        f" {column.size} of which some are negative or increase."
+      raise errors.FieldError(
+        "min_separation",
+        f"be at least {column.size}, the number of coefficients, of which some"
+        " are negative or increase",
+        schedule.min_separation,
       )
     padded = np.zeros(-(-rounds // separation) * separation)
     padded[: column.size] = column

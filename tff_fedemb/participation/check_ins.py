@@ -11,6 +11,7 @@ Privacy").
 """
 
 import dataclasses
+import math
 
 import dp_accounting
 import numpy as np
@@ -88,6 +89,24 @@ class CheckIns(participation.Participation):
     super().settle()
     if self.min_separation is None:
       object.__setattr__(self, "min_separation", 1)
+
+  def resized(self, *, num_users: int, users_per_round: float) -> "CheckIns":
+    """Returns the same for another population and cohort.
+
+    The separation stays if there are users enough for it. Else it becomes that
+    of whole passes over the population.
+
+    Args:
+      num_users: Size of the population.
+      users_per_round: Number of users of a round.
+    """
+    most = math.ceil(num_users / users_per_round)
+    return dataclasses.replace(
+      self,
+      num_users=num_users,
+      users_per_round=users_per_round,
+      min_separation=min(self.min_separation or 1, most),
+    )
 
   @property
   def breaks_if(self) -> str:

@@ -103,7 +103,7 @@ class CyclicPoisson(poisson.Poisson):
     super().settle()
     # A period of 1 suits independent noise; for bands, callers give it.
     object.__setattr__(self, "period", self.period or 1)
-    if self.sampling_probability > 1:
+    if self.num_blocks * self.users_per_round > self.num_slots * (1 + 1e-9):
       raise errors.FieldError(
         "period",
         "be at most num_users / users_per_round ="
@@ -128,7 +128,8 @@ class CyclicPoisson(poisson.Poisson):
 
     It is `period` times that of Poisson sampling with as many users in a round.
     """
-    return self.num_blocks * self.users_per_round / self.num_slots
+    # Rounding may make the product of a whole population larger than it is.
+    return min(self.num_blocks * self.users_per_round / self.num_slots, 1.0)
 
   @property
   def min_separation(self) -> int:

@@ -84,7 +84,7 @@ class MinSeparation(participation.Participation):
 
   name = "min_separation"
   users_are = "most"
-  set_by_users = ("min_separation",)
+  set_by_users = ("min_separation", "max_participations")
   regrouped_in_every = "pass"
   is_servers_choice = True
   accountants = ("rdp", "pld", "gaussian")
@@ -118,6 +118,24 @@ class MinSeparation(participation.Participation):
   def rounds_per_pass(self) -> int:
     """Number P of rounds in which every user takes part once."""
     return math.ceil(self.num_slots / self.users_per_round)
+
+  def check_rounds(self, rounds: int) -> None:
+    """Checks that a user may be in one round of each pass.
+
+    Args:
+      rounds: Number of rounds of the run, at least 1.
+
+    Raises:
+      errors.FieldError: If `max_participations` is less than the passes.
+    """
+    passes = -(-rounds // self.rounds_per_pass)
+    if (self.max_participations or passes) < passes:
+      raise errors.FieldError(
+        "max_participations",
+        f"be at least {passes}, the passes of {rounds:,} rounds, in each of"
+        " which every user takes part",
+        self.max_participations,
+      )
 
   def for_rounds(self, rounds: int | None) -> "MinSeparation":
     """Returns the same, with a user in one round of each pass.

@@ -40,6 +40,7 @@ class ClaimError(errors.DataError):
 
 
 KEY_BYTES = 16
+MAX_NUM_USERS = 10**12
 
 
 def create_generator(
@@ -111,7 +112,7 @@ class Participation(config.Config, abc.ABC):
   drawn_by: ClassVar[str] = "the number of slots and the schedule"
   set_by_users: ClassVar[tuple[str, ...]] = ()
 
-  num_users: int | None = config.field(None, minimum=1)
+  num_users: int | None = config.field(None, minimum=1, maximum=MAX_NUM_USERS)
   # The default is never valid; dataclasses require one here.
   users_per_round: float = config.field(None, above=0)
   _: dataclasses.KW_ONLY
@@ -219,6 +220,17 @@ class Participation(config.Config, abc.ABC):
     """
     possible = -(-rounds // (self.min_separation or 1))
     return min(possible, self.max_participations or possible)
+
+  def check_rounds(self, rounds: int) -> None:
+    """Checks that the bounds can hold for so many rounds.
+
+    Args:
+      rounds: Number of rounds of the run, at least 1.
+
+    Raises:
+      errors.FieldError: If `sample` would exceed a bound.
+    """
+    del rounds  # By default, nothing is bounded.
 
   def for_rounds(self, rounds: int | None) -> "Participation":
     """Returns the same with the bounds that a number of rounds implies.

@@ -85,19 +85,25 @@ class RandomAllocation(cyclic_poisson.CyclicPoisson):
     return () if self.known_schedule else ("rdp",)
 
   def settle(self) -> None:
-    """Lowers `users_per_round` to the mean of a pass of whole rounds.
+    """Sets `users_per_round` to the mean of a pass of whole rounds.
+
+    That is lower than what was asked for, unless it would be less than a
+    virtual client.
 
     Raises:
       errors.FieldError: If a block has too few users for a round, or as in the
         base class.
     """
-    # `cyclic_poisson` refuses more users than there are.
-    blocks = self.users_per_round * (self.period or 1)
-    if blocks <= self.num_slots:
-      users = self.num_slots / math.ceil(self.num_slots / blocks - 1e-9)
-      users /= self.period or 1
-      users = int(users) if users.is_integer() else users
-      object.__setattr__(self, "users_per_round", users)
+    period = self.period or 1
+    rounds = self.num_slots / (self.users_per_round * period)
+    # The base classes refuse more users than there are.
+    if rounds >= 1:
+      mean = self.num_slots / (period * math.ceil(rounds - 1e-9))
+      if mean < self.users_per_client <= self.users_per_round:
+        # A pass of one round less has a whole virtual client in each.
+        mean = self.num_slots / (period * math.floor(rounds))
+      mean = int(mean) if mean.is_integer() else mean
+      object.__setattr__(self, "users_per_round", mean)
     super().settle()
 
   @property

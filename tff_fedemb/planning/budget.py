@@ -294,7 +294,7 @@ def read(path: str | os.PathLike[str]) -> Budget:
       'be a JSON file like {"epsilon": 4, "delta": 1e-6, "num_users": 20000}',
       f"no file {path}",
     ) from error
-  except (OSError, ValueError, KeyError, TypeError) as error:
+  except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
     raise errors.FieldError(
       "privacy_budget", "be a privacy budget", f"{path}: {error}"
     ) from error

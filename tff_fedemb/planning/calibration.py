@@ -23,6 +23,7 @@ from tff_fedemb.accounting import arithmetic
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import report as report_lib
 from tff_fedemb.mechanisms import toeplitz
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.planning import planning
 
 SOLVE_FOR = ("noise_multiplier", "num_users", "users_per_round")
@@ -35,7 +36,6 @@ DIGITS = 5
 
 _NOISE_UNITS = 10**8
 _SMALLEST_NOISE = 1e-3
-_MAX_NUM_USERS = 10**12
 
 # Least and largest factors from one value to the next in search of a bracket.
 # PLD takes minutes with far less noise.
@@ -82,10 +82,16 @@ def assumptions(plan: planning.Plan, solve_for: str) -> Iterator[str]:
   yield _ASSUMED[solve_for]
   claim = plan.participation
   if solve_for != "noise_multiplier" and not claim.is_sampled:
-    yield (
-      "Users take part in whole passes: min_separation is num_users / "
-      "users_per_round, rounded up."
-    )
+    if "min_separation" in claim.set_by_users:
+      yield (
+        "Users take part in whole passes: min_separation is num_users / "
+        "users_per_round, rounded up."
+      )
+    else:
+      yield (
+        "The server enforces the same min_separation, or num_users /"
+        " users_per_round, rounded up, if that is less."
+      )
     if isinstance(plan.strategy, toeplitz.ToeplitzStrategy):
       yield (
         "The strategy is optimised anew for every schedule; a smaller value "
@@ -270,10 +276,12 @@ class _Search:
     # Each round draws from one of so many blocks of users. Bins are none: they
     # follow from the cohort.
     blocks = (claim.min_separation or 1) if claim.field_of_bands else 1
+    # Banded noise needs passes of at least as many rounds as it has bands.
+    shorter = self._bands_of_passes - 1
     if self.solve_for == "num_users":
-      first = math.ceil(users) * blocks
+      first = max(math.ceil(users) * blocks, math.floor(users * shorter) + 1)
       if claim.is_sampled:
-        return first, _MAX_NUM_USERS
+        return first, participation_lib.MAX_NUM_USERS
       # With so many, nobody takes part twice: a longer pass changes nothing.
       enough = math.floor((self.plan.rounds - 1) * users) + 1
       return first, max(enough, first)
@@ -282,7 +290,19 @@ class _Search:
     per_noise = users / users_per_client / self.plan.noise_multiplier
     first = max(math.ceil(low * per_noise), 1)
     most = claim.num_slots // (users_per_client * blocks)
+    if shorter:
+      too_many = math.ceil(claim.num_slots / (users_per_client * shorter))
+      most = min(most, too_many - 1)
     return first, min(math.floor(high * per_noise), most)
+
+  @property
+  def _bands_of_passes(self) -> int:
+    """Least rounds of a pass: the bands of the noise; 1 for other noise."""
+    strategy = self.plan.mechanism.strategy_class
+    is_banded = strategy is not None and strategy.is_banded
+    if not is_banded or self.plan.participation.is_sampled:
+      return 1
+    return self.plan.size or 1
 
   def value(self, number: int) -> float:
     """Returns the value that an integer stands for.

@@ -97,13 +97,14 @@ class Extrapolation:
     """
     simulated = self.simulated_participation
     larger = self.participation
+    noise_factor = larger.clients_per_round / simulated.clients_per_round
     assumed = [
       "The simulation had"
       f" {checks.count_in_words(simulated.users_per_round)} of"
       f" {simulated.num_users:,} users a round at noise multiplier"
       f" {self.simulated_noise_multiplier:g}; the cost is that of"
       f" {checks.count_in_words(larger.users_per_round)} of"
-      f" {larger.num_users:,} at {self.cohort_factor:g} times the noise.",
+      f" {larger.num_users:,} at {noise_factor:g} times the noise.",
       "The noise on the mean update is the same in both; the accuracy is "
       "assumed, not measured, to carry over to the larger cohort.",
       "The larger population exists, its users resemble the simulated ones, "
@@ -156,10 +157,11 @@ def extrapolate_ledger(
   Args:
     simulated: Ledger of the simulation, or of a plan of it: at least one round,
       all with the same noise. Without sampling, the separation becomes that of
-      whole passes over the larger population.
+      whole passes over the larger population, or stays as it is if a server
+      enforces a smaller one.
     num_users: Population to extrapolate to.
-    cohort_factor: Multiplies the users of a round and the noise multiplier,
-      positive.
+    cohort_factor: Multiplies the users of a round, positive and finite. The
+      noise multiplier grows as the virtual clients do.
     delta: Delta of all epsilons, in (0, 1).
     accountants: Names of the accountants [the participation's own, as in the
       published figures]. RDP replaces PLD if there is too much noise for PLD's
@@ -181,11 +183,15 @@ def extrapolate_ledger(
   cohort_factor = (
     larger.users_per_round / simulated.participation.users_per_round
   )
-  larger_noise_multiplier = cohort_factor * noise.multiplier
+  # The sum is divided by the number of whole virtual clients.
+  noise_factor = (
+    larger.clients_per_round / simulated.participation.clients_per_round
+  )
+  larger_noise_multiplier = noise_factor * noise.multiplier
   round_sum = simulated.round_sum
   if round_sum is not None:
     round_sum = dataclasses.replace(
-      round_sum, noise_multiplier=cohort_factor * round_sum.noise_multiplier
+      round_sum, noise_multiplier=noise_factor * round_sum.noise_multiplier
     )
   account = ledger_lib.create_ledger(
     larger,
@@ -228,6 +234,7 @@ def _enlarge(
     errors.FieldError: If the cohort exceeds the population, or a field of the
       participation is out of its range for it.
   """
+  checks.check_number("cohort_factor", cohort_factor, above=0)
   cohort = cohort_factor * participation.users_per_round
   if cohort > num_users:
     raise errors.FieldError(

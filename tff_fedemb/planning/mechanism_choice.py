@@ -63,6 +63,8 @@ def list_plans(
   if mechanisms is None:
     registered = aggregators.AGGREGATORS.items()
     mechanisms = [name for name, each in registered if each.is_compared]
+  for name in mechanisms:
+    checks.check_choice("mechanisms", name, aggregators.AGGREGATORS)
   found = []
   for participation in participations:
     for name in mechanisms:

@@ -72,6 +72,7 @@ class Plan(config.Config):
   def __post_init__(self):
     super().__post_init__()
     self.mechanism.check_clients(self.participation.clients_per_round)
+    self.participation.check_rounds(self.rounds)
     strategy = self.mechanism.strategy_class
     if strategy is not None:
       composition.check_correlated(strategy, self.participation)
