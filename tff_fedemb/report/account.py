@@ -106,10 +106,14 @@ def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
       or contradicted by another file.
     errors.DataError: If the run has begun, and its trace is missing or damaged.
   """
-  chain = chain_lib.Chain(run_dir)
-  finished = os.path.exists(os.path.join(run_dir, run_directory.SUMMARY))
-  if chain.found or finished or run_directory.checkpointed_rounds(run_dir):
-    _check_files(chain, pathlib.Path(run_dir))
+  path = pathlib.Path(run_dir)
+  chain = chain_lib.Chain(path)
+  summary = run_directory.read_json(path / run_directory.SUMMARY)
+  is_finished = summary is not None
+  if chain.found or is_finished or run_directory.checkpointed_rounds(path):
+    _check_files(chain, path)
+  if is_finished:
+    check_told_cost(path, summary)
   return chain
 
 
@@ -224,8 +228,8 @@ def _check_finished(
     summary: JSON values of its summary.
 
   Raises:
-    errors.FieldError: If the summary names another line, number of rounds,
-      number of parameters or cost, or if a released file has another digest.
+    errors.FieldError: If the summary names another line, number of rounds or
+      number of parameters, or if a released file has another digest.
   """
   planned = chain.planned
   line = _get(summary, "chain")
@@ -248,7 +252,6 @@ def _check_finished(
   # Runs of an earlier version have no digests to compare.
   if now:
     _compare_files(path, now, all_of=False)
-  check_told_cost(path, summary)
 
 
 def _compare_files(
