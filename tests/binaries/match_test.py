@@ -246,7 +246,15 @@ def test_an_index_follows_its_folder(folder):
   _, words = _call_index(
     folder, f"--gallery={gallery}", "--on_bad_example=skip"
   )
-  assert "known: 1 images of 1 classes, 0 of them new" in words
+  # Nobody is taken out who was not asked to go.
+  assert "known: 2 images of 2 classes, 0 of them new; 0 removed." in words
+  assert (
+    "1 images of the index stay, whose files cannot be read any mo" in words
+  )
+  _, words = _call_index(
+    folder, f"--gallery={gallery}", "--on_bad_example=skip", "--sync"
+  )
+  assert "known: 1 images of 1 classes, 0 of them new; 1 removed." in words
 
 
 def _truncate(path):

@@ -27,3 +27,18 @@ def test_one_is_left_on_either_side(share, num_held, users):
 def test_one_unit_cannot_be_split(num_examples, users):
   with pytest.raises(errors.FieldError, match=r"two or more .*, found 1 of"):
     runs.hold_out(_create(num_examples, users), 0.5)
+
+
+def test_files_must_number_their_classes_alike():
+  def create(*names):
+    features = np.ones([len(names), 2], np.float32)
+    return feature_files.FeatureSet(
+      features, np.arange(len(names)), class_names=np.array(names)
+    )
+
+  train = create("ann", "bob", "cat")
+  for fine in (create("ann", "bob"), _create(2)):
+    fine.check_numbers_classes_as(train)
+    train.check_numbers_classes_as(fine)
+  with pytest.raises(errors.FieldError, match="in which 0 is ann, found bob"):
+    create("bob", "cat").check_numbers_classes_as(train)

@@ -52,6 +52,8 @@ READABLE_SUFFIXES = (
 # The formats of phones are included so that their files are reported: a file
 # that Pillow cannot read is refused, or skipped and named.
 SUFFIXES = READABLE_SUFFIXES + (".heic", ".heif", ".avif")
+# Files and folders that other programs leave behind.
+_LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 _MODES = {1: "L", 3: "RGB"}
 # Tags of TIFF.
@@ -179,10 +181,10 @@ def list_all_images(
     raise _create_error(name, error) from error
 
   for root, folders, files in os.walk(folder, onerror=fail):
-    folders[:] = sorted(f for f in folders if not f.startswith("."))
+    folders[:] = sorted(f for f in folders if not is_litter(f))
     for file in sorted(files):
       path = pathlib.Path(root, file)
-      if not file.startswith(".") and _is_image(path):
+      if not is_litter(file) and _is_image(path):
         paths.append(path)
   if not paths:
     raise errors.FieldError(
@@ -210,8 +212,16 @@ def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
     OSError: If the folder cannot be read.
   """
   # `glob` would find nothing in a folder that cannot be read.
-  visible = (path for path in folder.iterdir() if path.name[0] != ".")
-  return sorted(visible)
+  return sorted(path for path in folder.iterdir() if not is_litter(path.name))
+
+
+def is_litter(name: str) -> bool:
+  """Whether a system made a file or folder, rather than a user.
+
+  Args:
+    name: Its name, without the folder that it is in.
+  """
+  return name.startswith(".") or name.lower() in _LITTER
 
 
 def read_image(

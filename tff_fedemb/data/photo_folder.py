@@ -19,9 +19,6 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_index
 
-# Files and folders that other programs leave behind.
-_LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
-
 
 @dataclasses.dataclass
 class Findings:
@@ -79,11 +76,6 @@ def show_name(name: str) -> str:
   return unicodedata.normalize("NFC", shown)
 
 
-def _is_litter(name: str) -> bool:
-  """Whether a system made the file or folder, rather than a user."""
-  return name.startswith(".") or name.lower() in _LITTER
-
-
 def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
   """Lists the visible entries of a folder by name, links last.
 
@@ -92,7 +84,9 @@ def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
   findings.add_source(path)
   try:
     with os.scandir(path) as found:
-      entries = [entry for entry in found if not _is_litter(entry.name)]
+      entries = [
+        entry for entry in found if not image_folder.is_litter(entry.name)
+      ]
   except OSError as error:
     what = f"folder that cannot be read: {error.strerror}"
     findings.bad.append((shown or path, what))

@@ -153,7 +153,9 @@ def _read(
       cells = cells.iloc[1:].set_axis(names, axis=1)
   except OSError as error:
     raise errors.FieldError(
-      "table", "be a file that can be read", f"{path}: {error.strerror}"
+      "table",
+      "be a file that can be read",
+      f"{path}: {error.strerror or errors.first_line(error)}",
     ) from error
   except (ValueError, pa.ArrowNotImplementedError) as error:
     raise errors.FieldError(

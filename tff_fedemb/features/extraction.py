@@ -76,12 +76,12 @@ class ExtractionConfig(image_sources.ImageConfig):
   data_dir: str | None = config_lib.field(None, path=True)
   split: str | None = config_lib.field(None, choices=SPLITS)
   tfds_split: str | None = None
-  saved_model: str | None = None
+  saved_model: str | None = config_lib.field(None, path=True)
   preprocess: str | None = config_lib.field(
     None, choices=saved_models.PREPROCESS
   )
   application: str | None = None
-  weights: str | None = None
+  weights: str | None = config_lib.field(None, path=True)
   layer: str | None = None
   embedding: str | None = config_lib.field(None, choices=("pixels",))
   # An image of the largest size fits into memory once it is decoded.
@@ -154,6 +154,7 @@ def execute(
   output_files.check(
     {"output": config.output, "test_output": config.test_output},
     overwrite=config.overwrite,
+    inputs=config.inputs,
   )
   model = _load_model(config)
   source = _open_source(config, model.image_shape if model else None)
@@ -215,7 +216,10 @@ def _embed(
   users = source.users
   if users is not None:
     users = users[rows]
-  return feature_files.FeatureSet(embeddings, labels, users)
+  names = [source.class_names.get(label, str(label)) for label in classes]
+  return feature_files.FeatureSet(
+    embeddings, labels, users, np.array(names, str)
+  )
 
 
 def _take_pixels(images: np.ndarray, *, largest: int) -> np.ndarray:

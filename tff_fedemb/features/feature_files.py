@@ -1,8 +1,9 @@
 """Files of labelled features: NumPy's .npz.
 
 A file holds `repr` [n, d] and `label` [n], and `user` [n] if the users are
-known; the names `features`, `labels` and `users` are accepted too. Nothing in a
-file is executed: pickled objects are refused.
+known; the names `features`, `labels` and `users` are accepted too. The names of
+the classes, `class_name` [K], tell whether two files number them alike. Nothing
+in a file is executed: pickled objects are refused.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,12 @@ from tff_fedemb.data import arrays
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.records import output_files
 
-_NAMES = {"features": "repr", "labels": "label", "users": "user"}
+_NAMES = {
+  "features": "repr",
+  "labels": "label",
+  "users": "user",
+  "class_names": "class_name",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +40,8 @@ class FeatureSet:
     labels: int64 `[n]`, at least 0; other integers are converted.
     users: User of each example, str `[n]`, or `None` if not known; bytes and
       integers are converted.
+    class_names: Names of the classes by label, str `[K]`, or `None` if not
+      known; converted as `users`.
 
   Raises:
     errors.FieldError: If a shape, a type or a value is another.
@@ -42,9 +50,10 @@ class FeatureSet:
   features: np.ndarray
   labels: np.ndarray
   users: np.ndarray | None = None
+  class_names: np.ndarray | None = None
 
   def __post_init__(self):
-    """Checks the arrays, and converts labels and users."""
+    """Checks the arrays, and converts labels and names."""
     examples_lib.check_features(self.features)
     num_examples = len(self.features)
     labels = arrays.to_labels("labels", self.labels, num_examples)
@@ -55,6 +64,11 @@ class FeatureSet:
     if self.users is not None:
       users = arrays.to_names("users", self.users, num_examples)
       object.__setattr__(self, "users", users.astype(str))
+    if self.class_names is not None:
+      names = arrays.to_names(
+        "class_names", self.class_names, len(self.class_names)
+      )
+      object.__setattr__(self, "class_names", names.astype(str))
 
   def take(self, rows: np.ndarray | slice) -> "FeatureSet":
     """Copies some examples, or shares their memory if rows are a slice.
@@ -71,7 +85,32 @@ class FeatureSet:
     users = self.users
     if users is not None:
       users = users[rows]
-    return FeatureSet(self.features[rows], self.labels[rows], users)
+    return FeatureSet(
+      self.features[rows], self.labels[rows], users, self.class_names
+    )
+
+  def check_numbers_classes_as(self, other: "FeatureSet") -> None:
+    """Refuses a set in which a label that both name is another class.
+
+    Args:
+      other: The other set.
+
+    Raises:
+      errors.FieldError: If a name differs. A set without names is not checked.
+    """
+    if self.class_names is None or other.class_names is None:
+      return
+    pairs = zip(self.class_names, other.class_names, strict=False)
+    for label, (name, known) in enumerate(pairs):
+      if name != known:
+        raise errors.FieldError(
+          "class_names",
+          f"number the classes as the other file does, in which {label} is"
+          f" {known}",
+          name,
+          "Extract both from folders with the same sub-folders, of which some"
+          " may be empty.",
+        )
 
 
 def read_features(path: str | os.PathLike[str]) -> FeatureSet:
@@ -112,7 +151,7 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
 
 @contextlib.contextmanager
 def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
-  """Names the file in errors about its features, labels or users.
+  """Names the file in errors about its arrays.
 
   Args:
     path: The file that these come from.
@@ -121,12 +160,12 @@ def mistakes_in(path: str | os.PathLike[str]) -> Iterator[None]:
     Nothing; the block reads or uses the file's arrays.
 
   Raises:
-    errors.DataError: In place of a FieldError about one of the three.
+    errors.DataError: In place of a FieldError about one of them.
   """
   try:
     yield
   except errors.FieldError as error:
-    if error.name not in ("features", "labels", "users"):
+    if error.name not in _NAMES:
       raise
     raise errors.DataError(f"{os.fspath(path)}: {error}") from error
 
@@ -168,9 +207,12 @@ def write_features(path: pathlib.Path, feature_set: FeatureSet) -> None:
 
   Args:
     path: The file, whatever its suffix; it is replaced if it exists.
-    feature_set: Its content; `user` is written only if the users are known.
+    feature_set: Its content; `user` and `class_name` are written only if they
+      are known.
   """
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:
     arrays["user"] = feature_set.users
+  if feature_set.class_names is not None:
+    arrays["class_name"] = feature_set.class_names
   output_files.arrays_writer(**arrays)(path)

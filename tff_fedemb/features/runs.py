@@ -68,6 +68,8 @@ def read_problem(config: feature_settings.CommonConfig) -> Problem:
     train, test = hold_out(train, config.tuning_share)
   else:
     test = feature_files.read_features(str(config.test))
+    with feature_files.mistakes_in(str(config.test)):
+      test.check_numbers_classes_as(train)
   # This is printed, not written: which classes have no example is private.
   tested = np.unique(test.labels)
   missing = np.setdiff1d(tested, train.labels)

@@ -156,8 +156,9 @@ class Participation(config.Config, abc.ABC):
       num_users: Number of users of the task.
 
     Raises:
-      errors.FieldError: If this is for another number of users.
+      errors.FieldError: If it is no number, or this is for another one.
     """
+    checks.check_integer("num_users", num_users, minimum=1)
     if self.num_users not in (None, num_users):
       raise errors.FieldError(
         "num_users", f"be that of the task, {num_users:,}", self.num_users

@@ -88,8 +88,11 @@ def execute(
       files; nothing is written.
     errors.DataError: If data cannot be used; nothing is written.
   """
+  card = saved_models.card_path(config.saved_model)
   output_files.check(
-    {"output_json": config.output_json}, overwrite=config.overwrite
+    {"output_json": config.output_json},
+    overwrite=config.overwrite,
+    inputs=config.inputs | {"saved_model": [config.saved_model, str(card)]},
   )
   model = saved_models.load(config.saved_model)
   source = config.open(config.split, model.image_shape)

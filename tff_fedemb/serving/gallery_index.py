@@ -60,7 +60,7 @@ class Changes:
 
   Attributes:
     new: Rows of the listing to embed and add.
-    replaced: Entries of those whose file had other content in the index.
+    replaced: Entries of those whose file has other content than in the index.
     num_moved: Number of images of the index with a new path or class.
     gone: Entries of images of the index that the folder does not have any more.
   """
@@ -101,7 +101,8 @@ class GalleryIndex:
   def add(self, embeddings: np.ndarray, images: pd.DataFrame) -> None:
     """Adds images.
 
-    An embedding that is there already is not stored again.
+    An embedding that is there already is not stored again. An image of the same
+    class and entry, of a file with other content now, is left out.
 
     Args:
       embeddings: `[m, dim]`, of length 1.
@@ -109,6 +110,8 @@ class GalleryIndex:
     """
     embeddings = np.asarray(embeddings, np.float32)
     images = images.reindex(columns=_COLUMNS, fill_value="")
+    is_new = _keys(self.images).isin(_keys(images[images["entry"] != ""]))
+    self._leave_out(np.flatnonzero(is_new))
     self.images = pd.concat([self.images, images], ignore_index=True)
     if self.vectors is None:
       self.vectors = self._create(embeddings.shape[1])
@@ -128,13 +131,16 @@ class GalleryIndex:
     model: Callable[[np.ndarray], np.ndarray],
     gallery: image_sources.ImageSource,
     listed: pd.DataFrame,
-  ) -> None:
+  ) -> pd.DataFrame:
     """Embeds images of a folder and adds those that can be read.
 
     Args:
       model: Maps a batch of images to embeddings `[b, dim]`.
       gallery: The folder.
       listed: Rows of `list_images`, by their numbers there.
+
+    Returns:
+      The rows that were added.
 
     Raises:
       errors.DataError: As `image_sources.embed_rows`; if the index has images
@@ -148,6 +154,7 @@ class GalleryIndex:
     )
     if len(rows):
       self.add(pairs.normalize(embeddings), listed.loc[rows])
+    return listed.loc[rows]
 
   def remove(self, names: Collection[str]) -> int:
     """Removes all images of some classes, and returns how many.
@@ -172,6 +179,15 @@ class GalleryIndex:
     self._leave_out(np.flatnonzero(is_gone))
     return int(is_gone.sum())
 
+  def forget(self, entries: Collection[str]) -> None:
+    """Leaves out images by their entries.
+
+    Args:
+      entries: The entries.
+    """
+    is_gone = self.images["entry"].isin(list(entries)).to_numpy()
+    self._leave_out(np.flatnonzero(is_gone))
+
   def follow(
     self,
     folder: str | os.PathLike[str],
@@ -181,9 +197,9 @@ class GalleryIndex:
   ) -> Changes:
     """Follows the files of a folder.
 
-    An image whose file has other content is left out, to be added anew. If the
-    entry of an image is gone, and a new file has its content, the image gets
-    the path, entry and class of that one.
+    An image whose file has other content is to be added anew, and stays until
+    then. If the entry of an image is gone, and a new file has its content, the
+    image gets the path, entry and class of that one.
 
     Args:
       folder: The folder.
@@ -238,7 +254,7 @@ class GalleryIndex:
       new, list(entries[replaced]), len(moved), list(entries[gone])
     )
     self.images = self.images.assign(name=names, path=paths, entry=entries)
-    self._leave_out(replaced + (gone if sync else []))
+    self._leave_out(gone if sync else [])
     return changes
 
   def in_several_classes(self) -> list[str]:
@@ -441,6 +457,11 @@ def open_folder(
     name="gallery",
     for_pairs=False,
   )
+
+
+def _keys(images: pd.DataFrame) -> pd.MultiIndex:
+  """Class and entry of images, which an image is known by in an index."""
+  return pd.MultiIndex.from_frame(images[["name", "entry"]])
 
 
 def list_images(

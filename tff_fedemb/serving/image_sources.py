@@ -152,6 +152,15 @@ class ImageConfig(config_lib.Config):
   max_images: int = config_lib.field(0, minimum=0)
   overwrite: bool = False
 
+  @property
+  def inputs(self) -> dict[str, list[str]]:
+    """Paths by flag of the files that are read, which no result replaces."""
+    found = {}
+    for _, field, value in config_lib.walk(self):
+      if field.path and value:
+        found[field.flag] = [value]
+    return found
+
   def open(
     self, split: str | None, model_shape: ImageShape | None
   ) -> ImageSource:

@@ -159,24 +159,41 @@ def _execute(config: MatchConfig) -> None:
     known = pd.concat([index.images, added])["name"]
     if known.empty:
       raise errors.FieldError("index", "have an image left", "none")
-    rule = match_rules.find(config, model, known.nunique(), len(known))
+    num_images = len(known) - len(changes.replaced)
+    rule = match_rules.find(config, model, known.nunique(), num_images)
     queries = image_sources.open_unlabelled(
       config.query,
       model.image_shape,
       on_bad_example=config.on_bad_example,
       name="query",
     )
-  num_before = len(index.images)
   if gallery is not None and len(added):
-    index.embed(model, gallery, added)
+    added = index.embed(model, gallery, added)
   warnings = gallery.warnings if gallery is not None else ()
   if config.index:
-    num_added = len(index.images) - num_before
+    is_read = set(added["entry"])
+    lost = [entry for entry in changes.replaced if entry not in is_read]
+    replaced = [entry for entry in changes.replaced if entry in is_read]
+    changes = dataclasses.replace(changes, replaced=replaced)
+    if config.sync:
+      index.forget(lost)
+      num_removed += len(lost)
+    else:
+      warnings += bad_examples.warn_of(
+        f"{len(lost):,} images of the index stay, whose files cannot be read"
+        " any more; sync removes them",
+        lost,
+      )
     warnings += _update(
-      config, config.index, index, changes, num_added, num_removed
+      config, config.index, index, changes, len(added), num_removed
     )
   if rule is not None:
     warnings += _match_all(config, model, index, rule, queries)
+    if UNKNOWN in set(index.images["name"]):
+      warnings += (
+        f"the gallery has a class {UNKNOWN}: column accepted tells it from"
+        " queries that are like no class",
+      )
   for warning in warnings:
     progress_lib.say(f"warning: {warning}")
   if rule is not None:
