@@ -76,10 +76,10 @@ def test_two_rounds_equal_the_product(task, noise_multiplier, monkeypatch):
   ]
   by_size = {part.size: part.flatten() for part in noise}
 
-  def draw_normal(seeds, chunk, size, stddev=1.0, *, dtype=tf.float64):
+  def draw_normal(seeds, chunk, size, stddev=1.0):
     # The product draws in steps of its grid, and adds for what it rounds.
     steps = stddev / (one_sigma * (1.0 + secret_noise.ROUNDING))
-    return tf.cast(by_size[size] * steps, dtype)
+    return tf.constant(by_size[size]) * steps
 
   monkeypatch.setattr(normal_numbers, "draw_normal", draw_normal)
   created = task.create()

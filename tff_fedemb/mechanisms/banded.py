@@ -86,16 +86,16 @@ class BandedConfig(mechanism.CorrelatedConfig):
 
     Args:
       strategy: The matrix, whose first column is c.
-      buffers: `[num_bands - 1, ...]`, float32.
-      fresh: z_t, `[...]`, float32.
+      buffers: `[num_bands - 1, n]`, float64.
+      fresh: z_t, `[n]`, float64.
 
     Returns:
-      The noise of the round, `[...]`, and the buffers of the next one.
+      The noise of the round, `[n]`, and the buffers of the next one.
     """
     below = strategy.coefficients[1:]
     if not below:
       return fresh, buffers
-    coefficients = tf.constant(below, tf.float32)
+    coefficients = tf.constant(below, fresh.dtype)
     noise = fresh - tf.tensordot(coefficients, buffers, 1)
     return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
 

@@ -82,17 +82,16 @@ class BltConfig(mechanism.CorrelatedConfig):
 
     Args:
       strategy: The matrix, with its weights and decays.
-      buffers: `[num_buffers, ...]`, float32.
-      fresh: z_t, `[...]`, float32.
+      buffers: `[num_buffers, n]`, float64.
+      fresh: z_t, `[n]`, float64.
 
     Returns:
-      The noise of the round, `[...]`, and the buffers of the next one.
+      The noise of the round, `[n]`, and the buffers of the next one.
     """
-    weights = tf.constant(strategy.weights, tf.float32)
+    weights = tf.constant(strategy.weights, fresh.dtype)
     noise = fresh - tf.tensordot(weights, buffers, 1)
-    decays = tf.constant(strategy.decays, tf.float32)
-    decays = tf.reshape(decays, [-1] + [1] * fresh.shape.rank)
-    return noise, decays * buffers + noise
+    decays = tf.constant(strategy.decays, fresh.dtype)
+    return noise, decays[:, tf.newaxis] * buffers + noise
 
   @classmethod
   def sizes_to_try(

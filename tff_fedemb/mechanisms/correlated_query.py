@@ -59,8 +59,8 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
     return tf.constant(self._clip_norm, tf.float32)
 
 
-# Maps buffers `[num_buffers, ...]`, zeros in the first round, and independent
-# noise `[...]` to the noise of a round and the buffers of the next.
+# Maps buffers `[num_buffers, n]`, zeros in the first round, and independent
+# noise `[n]` to the noise of a round and the buffers of the next; all float64.
 NextNoise = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
@@ -119,29 +119,22 @@ class CorrelatedSumQuery(SeededSumQuery):
       the round; and `UnsupportedDpEvent`, as a single round has no event of its
       own.
     """
-    fresh, generator_state = self._generator.next(global_state.generator_state)
-    all_noise = []
-    all_buffers = []
-    for buffers, independent in zip(
-      tf.nest.flatten(global_state.buffers),
-      tf.nest.flatten(fresh),
-      strict=True,
-    ):
-      noise, next_buffers = self._next_noise(buffers, independent)
-      all_noise.append(noise)
-      all_buffers.append(next_buffers)
-    if self._stddev:
-      noised = secret_noise.add_on_grid(
-        sample_state,
-        tf.nest.pack_sequence_as(self._specs, all_noise),
-        self._clip_norm,
-      )
-    else:
-      noised = exact_sums.to_numbers(sample_state, self._clip_norm)
-    state = self.GlobalState(
-      tf.nest.pack_sequence_as(self._specs, all_buffers), generator_state
+    event = dp_accounting.UnsupportedDpEvent()
+    if not self._stddev:
+      total = exact_sums.to_numbers(sample_state, self._clip_norm)
+      return total, global_state, event
+    generator_state = global_state.generator_state
+    noised, buffers = secret_noise.add_noise(
+      sample_state,
+      generator_state.seeds,
+      generator_state.stddev,
+      self._clip_norm,
+      remembered=global_state.buffers,
+      correlate=lambda fresh, rows: self._next_noise(rows, fresh),
+      kept_rows=(self._num_buffers,),
     )
-    return noised, state, dp_accounting.UnsupportedDpEvent()
+    state = self.GlobalState(buffers, self._generator.advance(generator_state))
+    return noised, state, event
 
 
 def complete_node(

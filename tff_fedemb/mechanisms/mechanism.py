@@ -277,7 +277,7 @@ class CorrelatedConfig(MechanismConfig):
       privacy. None: from the operating system, secret.
   """
 
-  noise_seed: int | None = None
+  noise_seed: int | None = config.field(None, minimum=0, maximum=2**62)
 
   @property
   def secret_noise_multiplier(self) -> float:
@@ -292,12 +292,13 @@ class CorrelatedConfig(MechanismConfig):
 
     Args:
       strategy: The matrix C.
-      buffers: `[num_buffers, ...]`, what is remembered of earlier noise; zeros
-        in the first round.
-      fresh: The round's row of Z for one tensor of the model, `[...]`.
+      buffers: `[num_buffers, n]`, what is remembered of earlier noise; zeros in
+        the first round, float64. It is rounded to float32 between rounds.
+      fresh: The round's row of Z for n numbers of the model, `[n]`, float64.
 
     Returns:
-      The noise of the round, `[...]`, and the buffers of the next round.
+      The noise of the round, `[n]`, and the buffers of the next round, both
+      float64.
 
     Raises:
       NotImplementedError: In this class.

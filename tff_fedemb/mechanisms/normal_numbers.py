@@ -43,8 +43,6 @@ def draw_normal(
   chunk: tf.Tensor,
   size: int,
   stddev: Any = 1.0,
-  *,
-  dtype: tf.DType = tf.float64,
 ) -> tf.Tensor:
   """Draws independent normal numbers of mean 0, a function of the seeds.
 
@@ -53,16 +51,15 @@ def draw_normal(
     chunk: Index of the chunk, int64; each chunk has other numbers.
     size: How many numbers the chunk has, at most 2^32.
     stddev: Standard deviation, scalar float64.
-    dtype: Type to which the numbers are rounded at the end.
 
   Returns:
-    `[size]`. Each number is within 2^-49 standard deviations of the result of
-    exact arithmetic on the same bits if it is at most 6 standard deviations,
-    and within 2^-48 beyond.
+    `[size]`, float64. Each number is within 2^-49 standard deviations of the
+    result of exact arithmetic on the same bits if it is at most 6 standard
+    deviations, and within 2^-48 beyond.
   """
   words = _random_words(seeds, chunk, (size + 1) // 2)
   pairs = _normal_function()(words, tf.cast(stddev, tf.float64))
-  return tf.ensure_shape(tf.cast(pairs, dtype)[:size], [size])
+  return tf.ensure_shape(pairs[:size], [size])
 
 
 # A graph has this function once. With separate nodes for each tensor, noise

@@ -79,15 +79,18 @@ def draw_key() -> list[int]:
 def _by_chunks(
   function: Callable[[tf.Tensor, tf.Tensor, int], tuple[tf.Tensor, ...]],
   shape: tf.TensorShape,
-  num_outputs: int = 1,
+  rows_of_outputs: Sequence[Sequence[int]] = ((),),
 ) -> list[tf.Tensor]:
   """Computes tensors by chunks of numbers.
 
   Args:
     function: Maps a chunk's number, its start and its size to the chunk's
-      numbers for each output, `[size]`.
-    shape: Shape of each output.
-    num_outputs: Number of outputs.
+      numbers for each output, `[*rows, size]`.
+    shape: Shape of each output, without rows.
+    rows_of_outputs: For each output no number, or that of its rows.
+
+  Returns:
+    The outputs, float32 `[*rows, *shape]`.
   """
   num_elements = shape.num_elements()
   # Without a smaller chunk at the end, nothing is copied once more.
@@ -96,20 +99,33 @@ def _by_chunks(
   chunks, rest = divmod(num_elements, size)
   parts = []
   if chunks:
+    specs = [tf.TensorSpec([*rows, size]) for rows in rows_of_outputs]
     whole = tf.map_fn(
       lambda chunk: function(chunk, chunk * size, size),
       tf.range(chunks, dtype=tf.int64),
-      fn_output_signature=(tf.TensorSpec([size], tf.float32),) * num_outputs,
+      fn_output_signature=tuple(specs),
     )
-    parts.append([tf.reshape(output, [-1]) for output in whole])
+    parts.append(
+      [
+        _join_chunks(output, [*rows, chunks * size])
+        for output, rows in zip(whole, rows_of_outputs, strict=True)
+      ]
+    )
   if rest or not chunks:
     last = tf.constant(chunks, tf.int64)
     parts.append(list(function(last, last * size, rest)))
   outputs = []
-  for pieces in zip(*parts, strict=True):
-    flat = tf.concat(pieces, 0) if len(pieces) > 1 else pieces[0]
-    outputs.append(tf.reshape(flat, shape))
+  for *pieces, rows in zip(*parts, rows_of_outputs, strict=True):
+    flat = tf.concat(pieces, -1) if len(pieces) > 1 else pieces[0]
+    outputs.append(tf.reshape(flat, [*rows, *shape]))
   return outputs
+
+
+def _join_chunks(output: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+  """Joins `[chunks, *rows, size]` to `[*rows, chunks size]`, of this shape."""
+  if len(shape) > 1:
+    output = tf.transpose(output, [1, 0, 2])
+  return tf.reshape(output, shape)
 
 
 def _grid_of(clip_norm: Any, total: Any) -> tf.Tensor:
@@ -125,32 +141,6 @@ def _grid_of(clip_norm: Any, total: Any) -> tf.Tensor:
   return exact_sums.power_of_two(tf.cast(clip_norm, tf.float64) * share)
 
 
-def add_on_grid(total: Any, noise: Any, clip_norm: Any) -> Any:
-  """Adds noise to a sum, after rounding both to the grid.
-
-  Args:
-    total: Nested tensors, as `exact_sums.to_numbers` takes them.
-    noise: Float32 tensors in the same structure.
-    clip_norm: Scalar, not 0.
-
-  Returns:
-    Float32 tensors in the same structure.
-  """
-  grid = _grid_of(clip_norm, total)
-
-  def round_to_steps(part: tf.Tensor, size: Any):
-    # All are powers of two: a product with the quotient is exact, and faster
-    # than a quotient.
-    return tf.round(tf.cast(part, tf.float64) * (size / grid))
-
-  def add(total: tf.Tensor, noise: tf.Tensor):
-    size = exact_sums.size_of_one(total, clip_norm)
-    steps = round_to_steps(total, size) + round_to_steps(noise, 1.0)
-    return tf.cast(steps * grid, tf.float32)
-
-  return tf.nest.map_structure(add, total, noise)
-
-
 def add_noise(
   total: Any,
   seeds: tf.Tensor,
@@ -159,10 +149,13 @@ def add_noise(
   *,
   remembered: Any = None,
   correlate: _Correlate | None = None,
+  kept_rows: Sequence[int] = (),
 ) -> tuple[Any, Any]:
-  """Draws noise and adds it as `add_on_grid` does, all in double precision.
+  """Draws noise and adds it after rounding sum and noise to the grid.
 
-  Numbers stay in the processor's cache until they are done.
+  All is in double precision: if the noise were in single precision, its own
+  last digits would be coarser than the grid where it is large, and the sum's
+  would show. Numbers stay in the processor's cache until they are done.
 
   Args:
     total: Nested tensors, as `exact_sums.to_numbers` takes them.
@@ -173,8 +166,9 @@ def add_noise(
     remembered: Earlier noise in the structure of the sum, float32 `[rows,
       ...]`; only with `correlate`.
     correlate: Maps fresh numbers `[n]` and the rows `[rows, n]` of the same
-      places, float64, to the noise and what to remember, float64 `[n]`
-      [independent noise].
+      places, float64, to the noise, float64 `[n]`, and what to remember,
+      float64 `[*kept_rows, n]` [independent noise].
+    kept_rows: No number, or that of the rows to remember.
 
   Returns:
     The noised sum, and what `correlate` wants to remember, both float32 in the
@@ -216,7 +210,8 @@ def add_noise(
       steps = tf.round(part * size_in_steps) + tf.round(noise_in_steps)
       return tuple(tf.cast(x, tf.float32) for x in [steps * grid, *kept])
 
-    return _by_chunks(add_chunk, tensor.shape, 1 if correlate is None else 2)
+    outputs = ((),) if correlate is None else ((), kept_rows)
+    return _by_chunks(add_chunk, tensor.shape, outputs)
 
   tensors = tf.nest.flatten(total)
   all_rows = [None] * len(tensors)
@@ -322,6 +317,13 @@ class SecretState(NamedTuple):
   stddev: Any
 
 
+class _SeededState(NamedTuple):
+  """As `SecretState`, for a seed that a test gives and that all runs share."""
+
+  seeds: Any
+  stddev: Any
+
+
 def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
   """Returns a state whose future correlated noise is that of another run.
 
@@ -348,13 +350,13 @@ def go_on_otherwise(state: Any, key: Sequence[int]) -> Any:
   return tree.traverse(replace, state)
 
 
-class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
-  """Noise from a secret seed that travels in the aggregator's state.
+class SecretNoiseGenerator:
+  """The secret seeds of noise, which travel in the aggregator's state.
 
   Correlated noise is made over many rounds. Later rounds must cancel exactly
   what earlier rounds added, also if the program was killed in between. The
   noise is therefore a function of seeds that are in the checkpoint. Every
-  tensor of every call counts them up by one.
+  tensor of every round counts them up by one.
 
   Privacy:
     Key and offset are drawn from the operating system when the generator is
@@ -369,7 +371,7 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
   def __init__(
     self,
     noise_std: float,
-    specs: tuple[tf.TensorSpec, ...],
+    specs: Any,
     *,
     seed: int | None = None,
   ):
@@ -380,11 +382,11 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
       specs: Shapes of a value, nested.
       seed: For tests: makes all runs share their noise, which voids privacy.
     """
-    super().__init__(noise_std, specs, seed)
+    self._noise_std = noise_std
+    self._num_tensors = len(tf.nest.flatten(specs))
+    self._is_secret = seed is None
     self._key = draw_key() if seed is None else [seed, 0]
-    if seed is None:
-      # The parent makes all states of this class.
-      self._GlobalState = SecretState
+    self._state_class = SecretState if seed is None else _SeededState
 
   def initialize(self):
     """Returns the state of a new run: seeds `[2]` and standard deviation.
@@ -392,38 +394,18 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     Without a seed for tests, every call returns another state.
     """
     seeds = tf.constant(self._key, tf.int64)
-    if self._seed is None:
+    if self._is_secret:
       seeds = tf.bitwise.bitwise_xor(seeds, draw_words([2]))
-    return self._GlobalState(seeds, tf.constant(self._noise_std, tf.float32))
+    return self.make_state(seeds, self._noise_std)
 
-  def next(self, state: Any):
-    """Returns a draw and the next state.
+  def make_state(self, seeds: tf.Tensor, stddev: Any) -> Any:
+    """Returns a state.
 
     Args:
-      state: As `initialize` or this method returned it.
-
-    Returns:
-      Noise, float32 and nested as the specs, whose standard deviation is larger
-      than that of the state by 2^-10 of it, for the rounding of `add_on_grid`;
-      and the state of the next draw.
+      seeds: Key and offset, int64 `[2]`.
+      stddev: Standard deviation of each number, scalar.
     """
-    stddev = tf.cast(state.stddev, tf.float64) * (1.0 + ROUNDING)
-
-    def draw(index: int, spec: tf.TensorSpec):
-      def draw_chunk(chunk: tf.Tensor, start: tf.Tensor, size: int):
-        del start
-        seeds = state.seeds + index
-        numbers = normal_numbers.draw_normal(
-          seeds, chunk, size, stddev, dtype=tf.float32
-        )
-        return (numbers,)
-
-      (noise,) = _by_chunks(draw_chunk, spec.shape)
-      return noise
-
-    specs = tf.nest.flatten(self._specs)
-    noise = [draw(index, spec) for index, spec in enumerate(specs)]
-    return tf.nest.pack_sequence_as(self._specs, noise), self.advance(state)
+    return self._state_class(seeds, tf.cast(stddev, tf.float32))
 
   def advance(self, state: Any):
     """Returns the state after a draw: each tensor had seeds of its own.
@@ -434,5 +416,4 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     Returns:
       The state whose key and offset have counted up by the number of tensors.
     """
-    seeds = state.seeds + len(tf.nest.flatten(self._specs))
-    return self._GlobalState(seeds, state.stddev)
+    return self.make_state(state.seeds + self._num_tensors, state.stddev)
