@@ -5,10 +5,12 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.mechanisms import released
 from tff_fedemb import errors
+from tff_fedemb.mechanisms import measurements
 from tff_fedemb.mechanisms import mechanism
 from tff_fedemb.mechanisms import registry
 from tff_fedemb.mechanisms import strategy
@@ -80,3 +82,9 @@ def test_updates_of_other_types_are_refused(name, dtype):
   for value_type in (dtype, [(np.float32, [2]), (dtype, [3])]):
     with pytest.raises(errors.FieldError, match=expected):
       config.create(4.0, schedule).factory.create(tff.to_type(value_type))
+
+
+@pytest.mark.parametrize("norm", [np.inf, np.nan, 1e30])
+def test_what_has_no_norm_counts_as_the_largest(norm):
+  found = measurements._norm_bin(tf.constant(norm, tf.float32))
+  assert found == measurements._NUM_BINS

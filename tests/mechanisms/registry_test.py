@@ -77,7 +77,9 @@ def test_no_mechanism_without_what_it_needs(name):
   # Its noise would have been that of one round, again and again.
   config = registry.AGGREGATORS[name](**known.options)
   if config.strategy_class is not None:
-    with pytest.raises(errors.FieldError, match="schedule must be given, as"):
+    with pytest.raises(
+      errors.FieldError, match="schedule must be given, with its rounds"
+    ):
       config.create(100)
   else:
     assert config.create(100).factory is not None

@@ -166,7 +166,7 @@ class _Own(mechanism.CorrelatedConfig):
 )
 def test_correlated_noise_without_its_rounds_is_refused(own, name):
   with pytest.raises(
-    fe.FieldError, match=f"schedule must be given.*: noise of {name} is made"
+    fe.FieldError, match=f"rounds must be given.*: noise of {name} is made"
   ):
     fe.build_aggregator(own, clients_per_round=3)
   fe.build_aggregator(own, clients_per_round=3, rounds=8, min_separation=4)

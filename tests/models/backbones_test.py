@@ -188,6 +188,29 @@ def create_without_name(image_shape, *, embedding_dim):
   return tf.keras.Sequential(layers)
 
 
+def create_nothing(image_shape, *, embedding_dim):
+  del image_shape, embedding_dim
+
+
+def create_of_another_size(image_shape, *, embedding_dim):
+  return create_of_ones_own(image_shape, embedding_dim=embedding_dim + 1)
+
+
+@pytest.mark.parametrize(
+  ("function", "found"),
+  [
+    (create_nothing, "NoneType"),
+    (create_of_another_size, r"output \(None, 129\)"),
+  ],
+)
+def test_a_function_must_return_a_backbone(function, found):
+  name = f"{__name__}:{function.__name__}"
+  config = backbones.BackboneConfig(backbone=name)
+  message = rf"embeddings \(None, 128\), found {found} from"
+  with pytest.raises(errors.FieldError, match=message):
+    config.create((12, 12, 1), default="lenet")
+
+
 def test_a_backbone_of_ones_own():
   config = backbones.BackboneConfig(backbone=f"{__name__}:create_of_ones_own")
   assert config.create((12, 12, 1), default="lenet").output_shape == (None, 128)

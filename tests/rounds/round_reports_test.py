@@ -53,3 +53,12 @@ def test_the_loss_of_nobody_is_no_number():
   with tqdm.tqdm(disable=True) as bar:
     reports.show(bar, report, 1, 1.0)
   assert "loss nan  rejected 2 of 2" in said[0]
+
+
+def test_an_update_that_is_not_finite_is_told():
+  said = []
+  reports = round_reports.RoundReports(10, said.append)
+  for non_finite in (0, 1):
+    _describe(reports, {"finalizer": {"update_non_finite": non_finite}})
+  (line,) = said
+  assert line.startswith("WARNING: round 3: the mean update is not finite")

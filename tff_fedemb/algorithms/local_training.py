@@ -94,7 +94,7 @@ class LocalTraining(config_lib.Config):
   freeze_head: bool = config_lib.field(False, searchable=True)
   head_imprint_steps: int = config_lib.field(0, minimum=0, searchable=True)
   epochs: int = config_lib.field(
-    1, minimum=1, flag="local_epochs", searchable=True
+    1, minimum=1, maximum=10_000, flag="local_epochs", searchable=True
   )
   batch_size: int = config_lib.field(
     32, minimum=1, maximum=_MAX_EXAMPLES, searchable=True

@@ -34,11 +34,13 @@ _NUM_BINS = _BINS_PER_DECADE * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT)
 def _norm_bin(norm: tf.Tensor) -> tf.Tensor:
   """The bin of a norm; bin 0 holds all norms below the lowest exponent.
 
-  Norms beyond the highest exponent, and infinite ones, are in the last bin.
+  Norms beyond the highest exponent, and those that are not finite, are in the
+  last bin.
 
   Args:
     norm: Scalar float32.
   """
+  norm = tf.where(tf.math.is_nan(norm), np.inf, norm)
   exponent = tf.math.log(tf.maximum(norm, 1e-30)) / math.log(10.0)
   position = tf.math.floor((exponent - _LOWEST_EXPONENT) * _BINS_PER_DECADE)
   return tf.cast(tf.clip_by_value(position, -1, _NUM_BINS - 1), tf.int32) + 1

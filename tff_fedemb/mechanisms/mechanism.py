@@ -118,6 +118,10 @@ class MechanismConfig(config.Config):
   def __post_init__(self):
     super().__post_init__()
     checks.check_noise_multiplier(self.noise_multiplier)
+    # Squares of these are far from the ends of single precision.
+    checks.check_number(
+      "clip_norm", self.clip_norm, minimum=1e-15, maximum=1e15
+    )
     if self.noise_multiplier and not self.adds_noise:
       raise errors.FieldError(
         "noise_multiplier",
@@ -254,8 +258,8 @@ class MechanismConfig(config.Config):
       if own.create_strategy is not MechanismConfig.create_strategy:
         name = own.strategy_class.name if own.strategy_class else own.__name__
         must = (
-          "be given, as Schedule(rounds=..., min_separation=...): noise of"
-          f" {name} is made for the rounds of a run"
+          f"be given, with its rounds: noise of {name} is made for the rounds"
+          " of a run"
         )
         raise errors.FieldError("schedule", must, "nothing")
       schedule = Schedule()

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb.mechanisms import mechanism as mechanism_lib
 from tff_fedemb.mechanisms import strategy as strategy_lib
 
@@ -151,5 +152,10 @@ def build_aggregator(
       min_separation=min_separation,
       max_participations=max_participations,
     )
-  made = mechanism.create(clients_per_round, schedule, workload)
+  try:
+    made = mechanism.create(clients_per_round, schedule, workload)
+  except errors.FieldError as error:
+    if error.name != "schedule":
+      raise
+    raise error.renamed("rounds") from error
   return _MeanFactory(made.factory)

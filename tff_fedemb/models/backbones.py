@@ -270,8 +270,32 @@ class BackboneConfig(config.Config):
         "norm", f"be {GROUP} for backbone {name}", self.norm
       )
     backbone = descriptor.create(image_shape, **options)
+    _check_backbone(name, backbone, self.embedding_dim)
     trainable = self.trainable or "all"
     if trainable == _PUBLISHED and descriptor.published:
       trainable = descriptor.published
     freeze(backbone, trainable, middle=descriptor.middle)
     return backbone
+
+
+def _check_backbone(name: str, backbone: Any, embedding_dim: int) -> None:
+  """Checks what a function of yours has returned.
+
+  Args:
+    name: Name of the backbone.
+    backbone: What its function returned.
+    embedding_dim: Size of the embedding that was asked for.
+
+  Raises:
+    errors.FieldError: If it is no Keras model of one such embedding an example.
+  """
+  found = type(backbone).__name__
+  if isinstance(backbone, tf.keras.Model):
+    found = f"output {backbone.output_shape}"
+    if backbone.output_shape == (None, embedding_dim):
+      return
+  raise errors.FieldError(
+    "backbone",
+    f"return a Keras model of embeddings (None, {embedding_dim})",
+    f"{found} from {name}",
+  )

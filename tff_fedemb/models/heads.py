@@ -373,7 +373,8 @@ class ContrastHead(Head):
   (the loss that sums inside the logarithm).
 
   Attributes:
-    scale: Factor of the cosines, one over the temperature.
+    scale: Factor of the cosines, one over the temperature; at most 30, beyond
+      which the images that are hardest to find would have no gradient.
 
   Examples:
     >>> fe.FedEmb(head=fe.ContrastHead(scale=10.0)).head.is_trained
@@ -382,7 +383,9 @@ class ContrastHead(Head):
 
   is_trained: ClassVar[bool] = False
 
-  scale: float = config.field(10.0, above=0, flag="head_scale", searchable=True)
+  scale: float = config.field(
+    10.0, above=0, maximum=30, flag="head_scale", searchable=True
+  )
 
   def initialize(
     self,

@@ -15,6 +15,8 @@ with epy.lazy_imports():
   from tff_fedemb.runtime import client_error
 
 _NUM_REJECTED = "client_work/num_rejected_clients"
+# TFF leaves out an update that is not finite.
+_NON_FINITE = "finalizer/update_non_finite"
 
 
 class RoundReports:
@@ -63,6 +65,11 @@ class RoundReports:
       self._say(
         f"round {number}: skipped {len(skipped)} of {len(client_ids)} virtual"
         f" clients; the first: {skipped[0]}"
+      )
+    if report.get(_NON_FINITE):
+      self._say(
+        f"WARNING: round {number}: the mean update is not finite and leaves the"
+        " model as it was; its cost counts. Look at clip_norm."
       )
     bad = int(report.get(metrics_lib.NUM_SKIPPED_EXAMPLES, 0))
     if bad:

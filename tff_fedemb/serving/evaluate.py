@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import os
 import pathlib
 from typing import Any
 
@@ -88,11 +89,14 @@ def execute(
       files; nothing is written.
     errors.DataError: If data cannot be used; nothing is written.
   """
-  card = saved_models.card_path(config.saved_model)
+  inputs = config.inputs
+  if os.path.isfile(config.saved_model):
+    card = saved_models.card_path(config.saved_model)
+    inputs["saved_model"] = [config.saved_model, os.fspath(card)]
   output_files.check(
     {"output_json": config.output_json},
     overwrite=config.overwrite,
-    inputs=config.inputs | {"saved_model": [config.saved_model, str(card)]},
+    inputs=inputs,
   )
   model = saved_models.load(config.saved_model)
   source = config.open(config.split, model.image_shape)
