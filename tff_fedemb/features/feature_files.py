@@ -41,7 +41,7 @@ class FeatureSet:
     users: User of each example, str `[n]`, or `None` if not known; bytes and
       integers are converted.
     class_names: Names of the classes by label, str `[K]`, or `None` if not
-      known; converted as `users`.
+      known.
 
   Raises:
     errors.FieldError: If a shape, a type or a value is another.
@@ -65,10 +65,10 @@ class FeatureSet:
       users = arrays.to_names("users", self.users, num_examples)
       object.__setattr__(self, "users", users.astype(str))
     if self.class_names is not None:
-      names = arrays.to_names(
-        "class_names", self.class_names, len(self.class_names)
-      )
-      object.__setattr__(self, "class_names", names.astype(str))
+      names = np.asarray(self.class_names)
+      if names.ndim != 1 or names.dtype.kind != "U":
+        found = f"{names.dtype} {list(names.shape)}"
+        raise errors.FieldError("class_names", "be texts [K]", found)
 
   def take(self, rows: np.ndarray | slice) -> "FeatureSet":
     """Copies some examples, or shares their memory if rows are a slice.
