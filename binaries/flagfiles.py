@@ -7,6 +7,7 @@ works from any directory.
 
 from collections.abc import Iterable, Sequence
 import itertools
+import os
 import pathlib
 
 from tff_fedemb import errors
@@ -25,7 +26,7 @@ def find(name: str) -> pathlib.Path | None:
   Returns:
     The file; None if there is none.
   """
-  path = pathlib.Path(name).expanduser()
+  path = pathlib.Path(os.path.expanduser(name))
   places = (path, _FOLDER.parents[1] / path, _FOLDER / path)
   return next((place for place in places if place.is_file()), None)
 

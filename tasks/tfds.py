@@ -34,7 +34,6 @@ with epy.lazy_imports():
 _IMAGE = "image"
 # Part of a table's digest in place of the user feature if each class is a user.
 # Change this when the names of such users change.
-_CLASS_IS_USER = "quoted class"
 
 
 def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
@@ -174,7 +173,7 @@ def _open_table(config: task_config.TfdsConfig, name: str) -> pathlib.Path:
     directory,
     facts.st_size,
     facts.st_mtime_ns,
-    config.tfds_user or _CLASS_IS_USER,
+    f"quoted {config.tfds_user or 'class'}",
     config.tfds_label,
   )
   digest = hashlib.sha256(repr(identity).encode()).hexdigest()
@@ -189,11 +188,10 @@ def _open_table(config: task_config.TfdsConfig, name: str) -> pathlib.Path:
   try:
     with whole_files.caching(table) as partial:
       copied = pd.DataFrame(rows)
-      if config.tfds_user is None:
-        # A bar would separate two owners in the table. Percent signs are quoted
-        # too, so that different classes stay different users.
-        users = copied["user"].str.replace("%", "%25", regex=False)
-        copied["user"] = users.str.replace("|", "%7C", regex=False)
+      # A bar would separate two owners in the table. Percent signs are quoted
+      # too, so that different names stay different users.
+      users = copied["user"].str.replace("%", "%25", regex=False)
+      copied["user"] = users.str.replace("|", "%7C", regex=False)
       copied.to_parquet(partial)
   except errors.FieldError:
     raise

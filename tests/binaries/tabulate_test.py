@@ -47,6 +47,29 @@ def test_seeds_share_a_row(tmp_path):
   ]
 
 
+def test_the_row_of_seeds_tells_what_the_dearest_cost(tmp_path):
+  """A run that was killed in between has paid twice for a round."""
+  paths = [
+    write_run(tmp_path / f"{seed}", noise=1.0, epsilon=epsilon, seed=seed)
+    for seed, epsilon in ((1, 2.0), (2, 9.0))
+  ]
+  _, (*_, row) = _call(*paths)
+  assert " | 200 | 2 | 9 | 0.001 | " in row
+
+
+def test_changes_that_differ_in_a_folder_alone_are_two(tmp_path):
+  starts = [None, "/x/omniglot/saved_model", "/x/emnist/saved_model"]
+  for number, start in enumerate(starts):
+    path = tmp_path / f"{number}"
+    write_run(path, noise=1.0, pretrained_backbone=start)
+  runs = measured_runs.find([str(path) for path in tmp_path.iterdir()])
+  compared = tabulate_run.compare(runs, tmp_path / "0")
+  assert compared.change.tolist() == [
+    "",
+    *(f"pretrained_backbone={start}" for start in starts[1:]),
+  ]
+
+
 def test_other_metrics_have_columns_where_they_were_measured(tmp_path):
   """With more measured of it, a run is the same."""
   _, lines = _call(

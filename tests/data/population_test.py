@@ -6,7 +6,9 @@ import pytest
 from tff_fedemb.data import population
 
 
-@pytest.mark.parametrize("ids", [["a", "a"], ["a'b"], ["a\nb"], [""], []])
+@pytest.mark.parametrize(
+  "ids", [["a", "a"], ["a'b"], ["a\nb"], [""], ["f\udcfc"], []]
+)
 def test_bad_identifiers_are_refused(ids):
   with pytest.raises(ValueError, match="must be"):
     population.Population.from_ids(ids)

@@ -60,7 +60,8 @@ class Population:
       A population that holds a copy of the identifiers.
 
     Raises:
-      DataError: If one is empty, repeated, or has line breaks, quotes or NULs.
+      DataError: If one is empty, repeated, not UTF-8, or has line breaks,
+        quotes or NULs.
       errors.FieldError: If there are none.
     """
     ids = list(user_ids)
@@ -72,6 +73,9 @@ class Population:
           "user_ids must be non-empty without line breaks, quotes and NULs,"
           f" found {user_id!r}."
         )
+      if user_id.encode("utf-8", "ignore").decode() != user_id:
+        # A file name of another encoding is one.
+        raise errors.DataError(f"user_ids must be UTF-8, found {user_id!r}.")
     return cls(len(ids), ids.__getitem__)
 
   def leave_out(self, number: int) -> tuple["Population", list[str]]:

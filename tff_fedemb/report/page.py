@@ -291,12 +291,15 @@ def _open_task(
     errors.DataError: If the data are damaged.
   """
   source = run.spec.task
-  given = {}
-  for spec in config_lib.specs(type(source)):
-    if spec.name in ("data_dir", "table", "cache_dir"):
-      value = getattr(config, spec.name)
-      if value is not None:
-        given[spec.name] = value
+  known = {spec.name for spec in config_lib.specs(type(source))}
+  given: dict[str, Any] = {}
+  for name in ("data_dir", "table", "cache_dir"):
+    value = getattr(config, name)
+    if value is not None and name not in known:
+      must = f"not be given for task {run.summary['task']}, which has none"
+      raise errors.FieldError(name, must, value)
+    if value is not None:
+      given[name] = value
   # on_bad_example may change when a run goes on, so the summary decides it.
   if run.summary["data"]["num_bad_examples"]:
     given["on_bad_example"] = "skip"

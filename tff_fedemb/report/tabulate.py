@@ -7,6 +7,7 @@ only in their seeds are one row, and one point.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import json
@@ -116,20 +117,29 @@ def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
       "baseline", "be the directory of a finished run", f"{baseline}"
     )
   base = json.loads(found.iloc[0].setting)
-  changes = [_name_change(json.loads(other), base) for other in runs.setting]
-  compared = runs.assign(change=changes)
+  changes = {}
+  for setting in runs.setting:
+    changes[setting] = _name_change(json.loads(setting), base)
+  counts = collections.Counter(changes.values())
+  for setting, name in changes.items():
+    if counts[name] > 1:
+      changes[setting] = _name_change(json.loads(setting), base, whole=True)
+  compared = runs.assign(change=runs.setting.map(changes))
   return compared.sort_values("change", key=lambda x: x != "", kind="stable")
 
 
 def _name_change(
   settings: Mapping[str, Any],
   baseline: Mapping[str, Any],
+  *,
+  whole: bool = False,
 ) -> str:
   """Returns the settings that differ from the baseline's, as text.
 
   Args:
     settings: Values by flag.
     baseline: The baseline's.
+    whole: Whether paths are whole, not their last parts alone.
 
   Returns:
     For example "rounds=20, seed=1"; "" if nothing differs.
@@ -137,8 +147,10 @@ def _name_change(
   changes = []
   for name in sorted(settings.keys() | baseline.keys()):
     if settings.get(name) != baseline.get(name):
-      # The last part of a path is enough.
-      *_, value = str(settings.get(name)).split("/")
+      value = str(settings.get(name))
+      if not whole:
+        # The last part of a path is enough.
+        *_, value = value.split("/")
       changes.append(f"{name}={value}")
   return ", ".join(changes)
 
@@ -319,7 +331,8 @@ def _create_row(same: pd.DataFrame, measured: pd.DataFrame) -> dict[str, Any]:
   Returns:
     Cells by title, in the order of the columns.
   """
-  run = same.iloc[0]
+  # A run that was killed in between pays twice: the row tells what is most.
+  run = same.loc[same.epsilon.idxmax()]
   settings = run.settings
   row: dict[str, Any] = {}
   if "change" in run:

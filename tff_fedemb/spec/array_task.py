@@ -129,13 +129,20 @@ class ArrayTask(task_lib.TaskSource):
 
     Returns:
       JSON values `name`, `images` (their shape) and `sha256` (of all arrays,
-      those for test and validation included).
+      those for test and validation included); and what else was said of the
+      users, if anything.
     """
-    return {
+    values = {
       "name": self.name,
       "images": list(self.images.shape),
       "sha256": self._digest,
     }
+    for field in dataclasses.fields(self):
+      if field.name in ("held_out_users", "user_meaning"):
+        value = getattr(self, field.name)
+        if value != field.default:
+          values[field.name] = value
+    return values
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> Any:
