@@ -86,7 +86,7 @@ class TuningConfig(config_lib.Config):
   """
 
   run_dir: str = config_lib.field(flag="output_dir")
-  mean_trials: float = config_lib.field(10.0, minimum=1, maximum=1e6)
+  mean_trials: float = config_lib.field(10.0, minimum=1)
   shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
   privacy_budget: str | None = config_lib.field(None, path=True)
 
