@@ -76,9 +76,7 @@ def test_noise_is_secret_though_tensorflows_numbers_are_known(monkeypatch):
   zeros = (tf.zeros([1000]),)
   makers = [
     lambda: _draw(secret_noise.SecretGaussianSumQuery(1.0, 1.0), zeros)[0],
-    lambda: secret_noise.SecretNoiseGenerator(
-      1.0, (tf.TensorSpec([1000]),)
-    ).initialize()[0],
+    lambda: secret_noise.SecretNoiseGenerator(1.0).initialize()[0],
   ]
   for make in makers:
     first, second = np.array(make()), np.array(make())
@@ -90,9 +88,7 @@ def test_runs_and_generators_differ_in_all_their_bits():
   # 400 is set in a share of 1/2, with a standard error of 2.5 %; bounds at
   # seven: false alarm below once in 10^9 runs for all 128 together.
   # Two of 1,600 words are equal by chance once in 10^13 runs.
-  generators = [
-    secret_noise.SecretNoiseGenerator(1.0, _SPECS) for _ in range(400)
-  ]
+  generators = [secret_noise.SecretNoiseGenerator(1.0) for _ in range(400)]
   seeds = np.array([_seeds(generator) for generator in generators])
   again = [_seeds(generator) for generator in generators]
   assert len(np.unique([seeds, again])) == 1600
@@ -173,7 +169,7 @@ def test_scale_of_many_chunks():
   _, state, _ = correlated.get_noised_result(
     _zeros(specs), correlated.initial_global_state()
   )
-  # That of the first round, before it is rounded to the grid.
+  # The buffer has the noise of the first round before it is rounded.
   noise = state.buffers[0][0]
   query = secret_noise.SecretGaussianSumQuery(7.0, 2.5)
   (noised,) = _draw(query, (tf.fill([size], 0.5),))

@@ -105,7 +105,7 @@ def test_another_population_has_passes_of_its_own():
   claim = _create(100, 10, min_separation=3, max_participations=2)
   larger = claim.resized(num_users=1_000, users_per_round=30.5)
   assert larger.min_separation == larger.rounds_per_pass == 33
-  # What bounded the smaller population's rounds says nothing of these.
+  # A bound on the smaller population's rounds says nothing of these.
   assert larger.max_participations is None
 
 

@@ -153,7 +153,7 @@ def test_an_index_follows_its_folder(tmp_path):
   changes = index.follow(tmp_path, after, sync=True)
   assert (changes.new, changes.gone) == ([6], [place["gone"]])
   assert index.follow(tmp_path, after).gone == []
-  # What cannot be read now was read once, and stays.
+  # An image stays whose file was read once and cannot be read now.
   assert len(index.images) == 8
 
 

@@ -66,7 +66,7 @@ def test_json_has_a_digest_and_no_array():
   assert same != other
   assert len({_create(), same, other}) == 2
   assert same.to_json()["images"] == [5, 2, 2, 1]
-  # What is said of the users decides what may be told of a run.
+  # A claim about the users decides what may be told of a run.
   for said in ({"held_out_users": True}, {"user_meaning": "a device"}):
     assert _create(**said) != same
     assert _create(**said).to_json() == same.to_json() | said

@@ -4,6 +4,7 @@ The noise follows a recurrence (see `mechanism.CorrelatedConfig`) or is that of
 a tree (see `tree`).
 """
 
+import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -46,9 +47,7 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
     super().__init__(clip_norm, stddev)
     self._specs = specs
     self._clip_norm = clip_norm
-    self._generator = secret_noise.SecretNoiseGenerator(
-      stddev, specs, seed=noise_seed
-    )
+    self._generator = secret_noise.SecretNoiseGenerator(stddev, seed=noise_seed)
 
   def derive_sample_params(self, global_state: Any):
     """Returns the clip norm, float32, which the clients of a round get.
@@ -57,6 +56,38 @@ class SeededSumQuery(secret_noise.ExactSumQuery):
       global_state: Not used; a subclass may keep its clip norm in it.
     """
     return tf.constant(self._clip_norm, tf.float32)
+
+  def get_noised_result(self, sample_state: Any, global_state: Any):
+    """Adds the noise of the round to the sum of its records.
+
+    Args:
+      sample_state: The sum of the clipped records, in steps (`exact_sums`).
+      global_state: The state before the round.
+
+    Returns:
+      The sum with the noise, float32 and nested as a record; the state after
+      the round, which is the same state without noise; and
+      `UnsupportedDpEvent`, as a single round has no event of its own.
+    """
+    event = dp_accounting.UnsupportedDpEvent()
+    clip_norm = self.derive_sample_params(global_state)
+    if not self._stddev:
+      total = exact_sums.to_numbers(sample_state, clip_norm)
+      return total, global_state, event
+    noised, state = self._add_noise(sample_state, global_state, clip_norm)
+    return noised, state, event
+
+  @abc.abstractmethod
+  def _add_noise(
+    self, sample_state: Any, global_state: Any, clip_norm: tf.Tensor
+  ) -> tuple[Any, Any]:
+    """Returns the noised sum and the state after the round.
+
+    Args:
+      sample_state: As in `get_noised_result`.
+      global_state: As there.
+      clip_norm: Clip norm of the round, scalar float32.
+    """
 
 
 # Maps buffers `[num_buffers, n]`, zeros in the first round, and independent
@@ -107,34 +138,19 @@ class CorrelatedSumQuery(SeededSumQuery):
     )
     return self.GlobalState(buffers, self._generator.initialize())
 
-  def get_noised_result(self, sample_state: Any, global_state: Any):
-    """Adds the noise of the round to the sum of its records.
-
-    Args:
-      sample_state: The sum of the clipped records, in steps (`exact_sums`).
-      global_state: `GlobalState` before the round.
-
-    Returns:
-      The sum with the noise, float32 and nested as a record; the state after
-      the round; and `UnsupportedDpEvent`, as a single round has no event of its
-      own.
-    """
-    event = dp_accounting.UnsupportedDpEvent()
-    if not self._stddev:
-      total = exact_sums.to_numbers(sample_state, self._clip_norm)
-      return total, global_state, event
-    generator_state = global_state.generator_state
-    noised, buffers = secret_noise.add_noise(
+  def _add_noise(
+    self, sample_state: Any, global_state: Any, clip_norm: tf.Tensor
+  ) -> tuple[Any, Any]:
+    """Adds the next row of the recurrence, as the base class says."""
+    noised, buffers, generator_state = self._generator.add_noise(
       sample_state,
-      generator_state.seeds,
-      generator_state.stddev,
-      self._clip_norm,
+      global_state.generator_state,
+      clip_norm,
       remembered=global_state.buffers,
       correlate=lambda fresh, rows: self._next_noise(rows, fresh),
       kept_rows=(self._num_buffers,),
     )
-    state = self.GlobalState(buffers, self._generator.advance(generator_state))
-    return noised, state, event
+    return noised, self.GlobalState(buffers, generator_state)
 
 
 def complete_node(
@@ -233,24 +249,14 @@ class TreeSumQuery(SeededSumQuery):
     """
     return global_state.clip_value
 
-  def get_noised_result(self, sample_state: Any, global_state: Any):
-    """Adds the noise of the round to the sum of its records.
+  def _add_noise(
+    self, sample_state: Any, global_state: Any, clip_norm: tf.Tensor
+  ) -> tuple[Any, Any]:
+    """Adds the noise of a leaf, as the base class says.
 
     The nodes that the round completes merge into one, so that the state has one
     node for each 1 in the binary number of rounds.
-
-    Args:
-      sample_state: The sum of the clipped records, in steps (`exact_sums`).
-      global_state: `GlobalState` before the round.
-
-    Returns:
-      The noised sum, float32 and nested as a record; the state after the round,
-      which is the same state without noise; and `UnsupportedDpEvent`.
     """
-    event = dp_accounting.UnsupportedDpEvent()
-    if not self._stddev:
-      total = exact_sums.to_numbers(sample_state, global_state.clip_value)
-      return total, global_state, event
     leaves = global_state.leaves + 1
     # Each 1 at the end of the binary number of earlier rounds is a left half.
     ones = tf.bitwise.bitwise_and(leaves, -leaves) - 1
@@ -258,12 +264,10 @@ class TreeSumQuery(SeededSumQuery):
     halves = tf.nest.map_structure(
       lambda rows: rows[:num_halves], global_state.nodes
     )
-    generator_state = global_state.generator_state
-    noised, completed = secret_noise.add_noise(
+    noised, completed, generator_state = self._generator.add_noise(
       sample_state,
-      generator_state.seeds,
-      generator_state.stddev,
-      global_state.clip_value,
+      global_state.generator_state,
+      clip_norm,
       remembered=halves,
       correlate=lambda fresh, rows: complete_node(fresh, rows, leaves),
     )
@@ -273,11 +277,9 @@ class TreeSumQuery(SeededSumQuery):
       global_state.nodes,
     )
     state = global_state._replace(
-      nodes=nodes,
-      leaves=leaves,
-      generator_state=self._generator.advance(generator_state),
+      nodes=nodes, leaves=leaves, generator_state=generator_state
     )
-    return noised, state, event
+    return noised, state
 
   def reset_state(self, noised_results: Any, global_state: Any):
     """Starts a new tree; its noise adds to that of the last prefix sum.

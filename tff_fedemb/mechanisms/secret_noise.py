@@ -368,25 +368,16 @@ class SecretNoiseGenerator:
     Anyone who reads the state can remove the noise: keep checkpoints secret.
   """
 
-  def __init__(
-    self,
-    noise_std: float,
-    specs: Any,
-    *,
-    seed: int | None = None,
-  ):
+  def __init__(self, noise_std: float, *, seed: int | None = None):
     """Creates the generator.
 
     Args:
       noise_std: Standard deviation of each number.
-      specs: Shapes of a value, nested.
       seed: For tests: makes all runs share their noise, which voids privacy.
     """
     self._noise_std = noise_std
-    self._num_tensors = len(tf.nest.flatten(specs))
     self._is_secret = seed is None
     self._key = draw_key() if seed is None else [seed, 0]
-    self._state_class = SecretState if seed is None else _SeededState
 
   def initialize(self):
     """Returns the state of a new run: seeds `[2]` and standard deviation.
@@ -405,15 +396,41 @@ class SecretNoiseGenerator:
       seeds: Key and offset, int64 `[2]`.
       stddev: Standard deviation of each number, scalar.
     """
-    return self._state_class(seeds, tf.cast(stddev, tf.float32))
+    state_class = SecretState if self._is_secret else _SeededState
+    return state_class(seeds, tf.cast(stddev, tf.float32))
 
-  def advance(self, state: Any):
-    """Returns the state after a draw: each tensor had seeds of its own.
+  def add_noise(
+    self,
+    total: Any,
+    state: Any,
+    clip_norm: Any,
+    *,
+    remembered: Any,
+    correlate: _Correlate,
+    kept_rows: Sequence[int] = (),
+  ) -> tuple[Any, Any, Any]:
+    """Adds the noise of a round, as the function of this name.
 
     Args:
-      state: The state before the draw.
+      total: As there.
+      state: The state before the round.
+      clip_norm: As there.
+      remembered: As there.
+      correlate: As there.
+      kept_rows: As there.
 
     Returns:
-      The state whose key and offset have counted up by the number of tensors.
+      The noised sum, what to remember, and the state after the round: key and
+      offset have counted up by the number of tensors.
     """
-    return self.make_state(state.seeds + self._num_tensors, state.stddev)
+    noised, kept = add_noise(
+      total,
+      state.seeds,
+      state.stddev,
+      clip_norm,
+      remembered=remembered,
+      correlate=correlate,
+      kept_rows=kept_rows,
+    )
+    seeds = state.seeds + len(tf.nest.flatten(total))
+    return noised, kept, self.make_state(seeds, state.stddev)
