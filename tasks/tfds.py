@@ -32,8 +32,8 @@ with epy.lazy_imports():
   import tensorflow_datasets as tfds
 
 _IMAGE = "image"
-# Part of a table's digest in place of the user feature if each class is a user.
-# Change this when the names of such users change.
+# Part of a table's digest. Change this when the names of users change.
+_NAMES = "quoted"
 
 
 def _list_features(features: Any, *outer: str) -> dict[str, tuple[Any, ...]]:
@@ -173,7 +173,7 @@ def _open_table(config: task_config.TfdsConfig, name: str) -> pathlib.Path:
     directory,
     facts.st_size,
     facts.st_mtime_ns,
-    f"quoted {config.tfds_user or 'class'}",
+    (_NAMES, config.tfds_user),
     config.tfds_label,
   )
   digest = hashlib.sha256(repr(identity).encode()).hexdigest()

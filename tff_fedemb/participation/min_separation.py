@@ -119,6 +119,10 @@ class MinSeparation(participation.Participation):
     """Number P of rounds in which every user takes part once."""
     return math.ceil(self.num_slots / self.users_per_round)
 
+  def _passes(self, rounds: int) -> int:
+    """Number of passes; the last one counts even if it is cut short."""
+    return -(-rounds // self.rounds_per_pass)
+
   def check_rounds(self, rounds: int) -> None:
     """Checks that a user may be in one round of each pass.
 
@@ -128,7 +132,7 @@ class MinSeparation(participation.Participation):
     Raises:
       errors.FieldError: If `max_participations` is less than the passes.
     """
-    passes = -(-rounds // self.rounds_per_pass)
+    passes = self._passes(rounds)
     if (self.max_participations or passes) < passes:
       raise errors.FieldError(
         "max_participations",
@@ -148,7 +152,7 @@ class MinSeparation(participation.Participation):
     Returns:
       The participation; its former `max_participations` is replaced.
     """
-    most = None if rounds is None else -(-rounds // self.rounds_per_pass)
+    most = None if rounds is None else self._passes(rounds)
     return dataclasses.replace(self, max_participations=most)
 
   @property

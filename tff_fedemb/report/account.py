@@ -108,16 +108,15 @@ def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
   """
   path = pathlib.Path(run_dir)
   chain = chain_lib.Chain(path)
-  summary = run_directory.read_json(path / run_directory.SUMMARY)
-  is_finished = summary is not None
+  is_finished = (path / run_directory.SUMMARY).exists()
   if chain.found or is_finished or run_directory.checkpointed_rounds(path):
-    _check_files(chain, path)
-  if is_finished:
-    check_told_cost(path, summary)
+    summary = _check_files(chain, path)
+    if summary is not None:
+      check_told_cost(path, summary)
   return chain
 
 
-def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
+def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> Any:
   """Refuses a chain if another file of its run contradicts it.
 
   This compares the digests of the files that decide the run, the rounds that
@@ -127,6 +126,9 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
   Args:
     chain: Chain of the run.
     path: Directory of the run.
+
+  Returns:
+    JSON values of the summary; None before the run has ended.
 
   Raises:
     errors.FieldError: If the chain is missing, or a file disagrees or is
@@ -154,6 +156,7 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> None:
     raise _gainsaid(_card(), f"line {line}", "none like it")
   if summary is not None:
     _check_finished(chain, path, summary)
+  return summary
 
 
 def _check_trace(

@@ -295,11 +295,12 @@ def _open_task(
   given: dict[str, Any] = {}
   for name in ("data_dir", "table", "cache_dir"):
     value = getattr(config, name)
-    if value is not None and name not in known:
+    if value is None:
+      continue
+    if name not in known:
       must = f"not be given for task {run.summary['task']}, which has none"
       raise errors.FieldError(name, must, value)
-    if value is not None:
-      given[name] = value
+    given[name] = value
   # on_bad_example may change when a run goes on, so the summary decides it.
   if run.summary["data"]["num_bad_examples"]:
     given["on_bad_example"] = "skip"

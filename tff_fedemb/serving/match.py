@@ -171,21 +171,8 @@ def _execute(config: MatchConfig) -> None:
     added = index.embed(model, gallery, added)
   warnings = gallery.warnings if gallery is not None else ()
   if config.index:
-    is_read = set(added["entry"])
-    lost = [entry for entry in changes.replaced if entry not in is_read]
-    replaced = [entry for entry in changes.replaced if entry in is_read]
-    changes = dataclasses.replace(changes, replaced=replaced)
-    if config.sync:
-      index.forget(lost)
-      num_removed += len(lost)
-    else:
-      warnings += bad_examples.warn_of(
-        f"{len(lost):,} images of the index stay, whose files cannot be read"
-        " any more; sync removes them",
-        lost,
-      )
     warnings += _update(
-      config, config.index, index, changes, len(added), num_removed
+      config, config.index, index, changes, added, num_removed
     )
   if rule is not None:
     warnings += _match_all(config, model, index, rule, queries)
@@ -205,24 +192,40 @@ def _update(
   path: str,
   index: gallery_index.GalleryIndex,
   changes: gallery_index.Changes,
-  num_added: int,
+  added: pd.DataFrame,
   num_removed: int,
 ) -> tuple[str, ...]:
   """Writes the index if it changed, and prints how; returns warnings.
+
+  An image whose file changed and cannot be read any more stays as it was,
+  unless the index is to have what the folder has (`sync`).
 
   Args:
     config: Settings of the match.
     path: File of the index.
     index: The index as it is now.
     changes: Changes of the gallery's folder.
-    num_added: Number of images that were added.
+    added: Images that were added.
     num_removed: Number of images whose classes were removed.
 
   Returns:
     A line for each warning, on images that are gone or in several classes.
   """
+  is_read = set(added["entry"])
+  lost = [entry for entry in changes.replaced if entry not in is_read]
+  replaced = [entry for entry in changes.replaced if entry in is_read]
+  changes = dataclasses.replace(changes, replaced=replaced)
+  warnings: tuple[str, ...] = ()
   if config.sync:
-    num_removed += len(changes.gone)
+    index.forget(lost)
+    num_removed += len(changes.gone) + len(lost)
+  else:
+    warnings = bad_examples.warn_of(
+      f"{len(lost):,} images of the index stay, whose files cannot be read any"
+      " more; sync removes them",
+      lost,
+    )
+  num_added = len(added)
   if num_added or num_removed or changes.replaced or changes.num_moved:
     index.write(path)
   progress_lib.say(
@@ -230,7 +233,7 @@ def _update(
     f" {index.images['name'].nunique():,} classes, {num_added:,} of them new;"
     f" {num_removed:,} removed."
   )
-  warnings = _tell_changes(config, changes)
+  warnings += _tell_changes(config, changes)
   copies = index.in_several_classes()
   same = f"{len(copies):,} images have the content of one of another class"
   return warnings + bad_examples.warn_of(same, copies)

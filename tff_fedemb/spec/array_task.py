@@ -137,11 +137,11 @@ class ArrayTask(task_lib.TaskSource):
       "images": list(self.images.shape),
       "sha256": self._digest,
     }
-    for field in dataclasses.fields(self):
-      if field.name in ("held_out_users", "user_meaning"):
-        value = getattr(self, field.name)
-        if value != field.default:
-          values[field.name] = value
+    # Runs of before, in which nothing was said, stay the same runs.
+    for name in ("held_out_users", "user_meaning"):
+      said = getattr(self, name)
+      if said != getattr(type(self), name):
+        values[name] = said
     return values
 
   @classmethod
