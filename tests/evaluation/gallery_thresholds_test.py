@@ -183,6 +183,26 @@ def test_measured_curve():
   assert gallery_thresholds.measure(embeddings[:10], labels[:10]) is None
 
 
+def test_between_points_of_a_curve_its_rates_hold():
+  generator = np.random.default_rng(7)
+  centers = generator.normal(size=[200, 1, 8])
+  embeddings = centers + 0.5 * generator.normal(size=[200, 4, 8])
+  embeddings = embeddings.reshape(-1, 8)
+  labels = np.repeat(np.arange(200), 4)
+  curve = gallery_thresholds.measure(embeddings, labels)
+  # The runner-up has thresholds for other scores.
+  curve.pop("runner_up", None)
+  measured = identification.Identification(
+    embeddings, labels, images_of_identity=1, compared="mean"
+  )
+  for size in (5, 17, 50):
+    for rate in (0.05, 0.02):
+      promise = gallery_thresholds.find(curve, rate, size, 1)
+      found = measured.false_positive_rate(promise.threshold, size).value
+      # Lines between the points had up to 1.13 times the rate.
+      assert 0.85 * rate < found < 1.05 * rate
+
+
 @pytest.mark.parametrize("normalized", [False, True])
 def test_embeddings_that_are_all_the_same_have_no_curve(normalized):
   embeddings, labels = np.ones([12, 4]), np.repeat(np.arange(4), 3)

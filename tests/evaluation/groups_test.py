@@ -36,7 +36,8 @@ def test_each_group_by_itself():
     pytest.approx(1 / 40),
   )
   assert far.recall.low < far.recall.value < far.recall.high
-  assert far.share_of_training_users is None
+  # Nobody of it trains.
+  assert far.share_of_training_users == 0.0
   assert near.share_of_training_users == 0.25
   # All images set the threshold; a gallery of ten is of the group.
   whole = identification.Identification(embeddings.reshape(180, 60), labels)

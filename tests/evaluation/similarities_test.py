@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tff_fedemb.evaluation import pairs
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
 
@@ -37,22 +38,30 @@ def test_pairs_by_class(near):
   assert len(near.different) == 6
 
 
-def test_nobody_is_accepted_at_a_threshold_above_all_pairs_of_two_classes():
+@pytest.mark.parametrize("spread", [1.0, 1e-3])
+def test_nobody_is_accepted_at_a_threshold_above_all_pairs_of_two_classes(
+  spread,
+):
   generator = np.random.default_rng(0)
   labels = np.arange(12) // 3
-  moved = 0
+  num_accepted = 0
   for _ in range(8):
-    embeddings = generator.normal(size=[12, 16])
+    # A small spread leaves a narrow cone, as untrained models have it.
+    centers = np.repeat(generator.normal(size=[4, 16]), 3, axis=0)
+    noise = generator.normal(size=[12, 16])
+    embeddings = 1.0 + spread * (centers + noise)
     result = verification.evaluate_pairs(embeddings, labels)
     # There are fewer than 1,000 such pairs: it lies just above the highest.
     threshold = result.threshold_at_far[1e-3]
     near = similarities.Similarities(embeddings, labels)
     (hardest,) = near.hardest_false_accepts(1)
     assert not hardest.is_accepted(threshold)
-    assert hardest.is_accepted(threshold - 1e-4)
-    moved += hardest.similarity >= threshold
-  # Single precision alone took some of them for accepted.
-  assert moved
+    unit = pairs.normalize(embeddings)
+    for pair in near.nearest(0, 11):
+      expected = unit[0] @ unit[pair.second] > threshold
+      assert pair.is_accepted(threshold) == expected
+      num_accepted += expected
+  assert num_accepted
 
 
 def test_short_embeddings_have_the_same_similarities(near):

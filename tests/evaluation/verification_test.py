@@ -177,7 +177,7 @@ class TestEvaluatePairs:
     smallest, small, classes = result.warnings
     assert re.search("^FAR 0.001 needs.* 10,000 .*found 756: recall", smallest)
     assert re.search("^FAR 0.01 needs .* 1,000 negative.*found 756$", small)
-    assert re.search("at least 10 classes, found 7$", classes)
+    assert re.search("10 classes of two images, found 7$", classes)
     scores, answers = all_pairs(*clustered(7, 6))
     assert result.recall_at_far[1e-3] == np.mean(
       scores[answers] > np.max(scores[~answers])
@@ -235,6 +235,31 @@ class TestIntervals:
     np.testing.assert_allclose((high - low) / 2, reach, rtol=0.1)
     recall = pytest.approx(result.recall_at_far[rate], abs=0.5e-7)
     assert (high + low) / 2 == recall
+
+  def test_classes_of_one_image_tell_nothing_of_recall(self):
+    embeddings, labels = clustered(200, 3)
+    # Three classes keep all their images, the others one.
+    kept = labels < 3
+    kept[np.unique(labels, return_index=True)[1]] = True
+    result = verification.evaluate_pairs(
+      embeddings[kept], labels[kept], false_accept_rates=(0.1,)
+    )
+    assert result.num_classes == 200
+    assert any("found 3" in message for message in result.warnings)
+    recall = result.recall_at_far[0.1]
+    low, high = result.recall_class_interval_at_far[0.1]
+    assert low == 0.0 or high == 1.0 or high - low > 0.5
+    assert low < recall < high
+
+  def test_a_sample_of_recall_one_leaves_something_open(self):
+    embeddings, labels = clustered(30, 4)
+    embeddings = embeddings[::4][labels] + 1e-3 * embeddings
+    result = verification.evaluate_pairs(embeddings, labels, num_found=1_000)
+    # 0.884^30 = 0.025.
+    ends = pytest.approx((0.8843, 1.0), abs=1e-4)
+    assert result.recall_at_far[1e-3] == 1.0
+    assert result.recall_sample_interval_at_far[1e-3] == ends
+    assert result.recall_class_interval_at_far[1e-3] == ends
 
   @pytest.mark.slow
   def test_sample_interval_holds_what_all_images_have(self):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from tests.evaluation import clusters
@@ -45,6 +46,19 @@ class TestThresholds:
     assert found["at_far"]["0.01"]["recall"] == result.recall_at_far[0.01]
     assert found["at_far"]["0.01"]["warning"] is None
     assert "1.1 expected" in found["at_far"]["0.001"]["warning"]
+
+  def test_none_where_too_many_embeddings_coincide(self):
+    embeddings, labels = clusters.draw(12, 4, spread=0.3)
+    # One image of each class is the same: 66 of 1,056 pairs of two classes.
+    embeddings[np.unique(labels, return_index=True)[1]] = embeddings[0]
+    result = verification.evaluate_pairs(
+      embeddings, labels, false_accept_rates=model_card.FALSE_ACCEPT_RATES
+    )
+    found = model_card.describe_verification(
+      result, source="test images", on_training_users=False
+    )
+    assert not found["at_far"]
+    assert "no threshold keeps to the rate" in found["left_out"]["0.01"]
 
   def test_one_that_is_missing_names_those_that_are_there(self):
     card = _card()

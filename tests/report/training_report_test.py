@@ -10,6 +10,7 @@ from tests.spec import specs
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.participation import poisson
+from tff_fedemb.report import finished_run
 from tff_fedemb.report import templates
 from tff_fedemb.report import training_report
 
@@ -27,11 +28,15 @@ def _create_run(claim=specs.PARTICIPATION, metrics=None):
   ledger = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(noise, 4)
   before = {"validation": {"recall_at_far": {"0.001": 0.1}}}
   hours = np.array([0.0, 3.0, 6.0, 9.0])
+  account = types.SimpleNamespace(ledger=ledger, report=ledger.report())
+  at_hand = finished_run.FinishedRun.at_hand(None, "", {}, account)
   return types.SimpleNamespace(
     summary={"evaluation_untrained": before},
     results={},
     metrics=metrics,
-    account=types.SimpleNamespace(ledger=ledger, report=ledger.report()),
+    account=account,
+    epsilons=at_hand.epsilons,
+    delta=ledger.delta,
     deployment=pd.DataFrame(
       {"start_hours": hours, "end_hours": hours + 1, "abandoned": 0}
     ),

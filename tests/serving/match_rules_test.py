@@ -76,6 +76,15 @@ def test_the_runner_up_counts_where_the_card_says_so():
   assert rule.takes_similarity
 
 
+def test_a_threshold_above_one_accepts_nobody():
+  rule = _find(threshold=0.5)
+  matches = pd.DataFrame({"similarity": np.float32([1.0, 0.5])})
+  score = rule.score(matches, np.zeros([2, 4]))
+  # In single precision, 1 + 2^-40 is 1.
+  assert not (score >= 1 + 2.0**-40).any()
+  assert (score >= rule.threshold).all()
+
+
 def test_certainty_takes_a_higher_threshold():
   rule = _find(fpir=0.1, fpir_certainty=0.95)
   assert 0.5 < rule.threshold < 0.7

@@ -204,7 +204,9 @@ def whole_epsilon(account: composition.Account) -> WholeEpsilon:
   names = (name,) if name in account.accountants else account.accountants
 
   def epsilon_at(delta: float) -> float:
-    """Returns epsilon at another delta, by the accountant that leads."""
+    """Returns epsilon at a delta, by the accountant that leads."""
+    if delta == account.delta:
+      return epsilon
     other = dataclasses.replace(account, delta=delta, accountants=names)
     return epsilon_lib.leading(epsilon_lib.epsilon_by_accountant(other))[1]
 

@@ -41,6 +41,7 @@ _LOW_TAIL = 1e-12
 
 _GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
 _FixedSize = dp_accounting.SampledWithoutReplacementDpEvent
+_Poisson = dp_accounting.PoissonSampledDpEvent
 
 
 def lost_delta(counts: Iterable[int]) -> float:
@@ -55,8 +56,6 @@ def lost_delta(counts: Iterable[int]) -> float:
   return _LOST_BY_ROUND * sum(count + _ROUNDS_OF_EVENT for count in counts)
 
 
-# Searches ask for the same round again.
-@functools.lru_cache(maxsize=4)
 def _fixed_size(
   share: float,
   noise_multiplier: float,
@@ -95,6 +94,32 @@ def _fixed_size(
   )
 
 
+# Searches and curves over rounds ask for the same round again.
+@functools.lru_cache(maxsize=4)
+def _of_round(
+  event: Any,
+  relation: dp_accounting.NeighboringRelation,
+  interval: float,
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+  """The losses of one round of drawn users with Gaussian noise.
+
+  Args:
+    event: Event of the round, `_FixedSize` or `_Poisson`, with noise.
+    relation: Relation of the accountant; one user is replaced in `_FixedSize`.
+    interval: Step of the grid of losses.
+  """
+  noise_multiplier = event.event.noise_multiplier
+  if isinstance(event, _FixedSize):
+    share = event.sample_size / event.source_dataset_size
+    return _fixed_size(share, noise_multiplier, interval)
+  return privacy_loss_distribution.from_gaussian_mechanism(
+    noise_multiplier,
+    value_discretization_interval=interval,
+    sampling_prob=event.sampling_probability,
+    neighboring_relation=relation,
+  )
+
+
 class PldAccountant(dp_accounting.pld.PLDAccountant):
   """PLD for fixed cohorts too, and a valid bound in spite of rounding.
 
@@ -125,27 +150,24 @@ class PldAccountant(dp_accounting.pld.PLDAccountant):
     self._counts: list[int] = []
 
   def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
-    """Composes an event; a fixed-size cohort by `_fixed_size`.
+    """Composes an event, of drawn users by `_of_round`.
 
     It counts the rounds of every event, because rounding errors grow with them.
     """
     if do_compose:
       self._counts.append(count)
-    is_replaced = (
-      self.neighboring_relation is dp_accounting.NeighboringRelation.REPLACE_ONE
-    )
-    if not isinstance(event, _FixedSize) or not is_replaced:
+    relation = self.neighboring_relation
+    is_drawn = isinstance(event, _Poisson) and event.sampling_probability > 0
+    if relation is dp_accounting.NeighboringRelation.REPLACE_ONE:
+      is_drawn = is_drawn or isinstance(event, _FixedSize)
+    if not is_drawn or not isinstance(
+      event.event, dp_accounting.GaussianDpEvent
+    ):
       return super()._maybe_compose(event, count, do_compose)
-    if not isinstance(event.event, dp_accounting.GaussianDpEvent):
-      return self.CompositionErrorDetails(event, "Unsupported event.")
     if do_compose and event.event.noise_multiplier == 0:
       self._contains_non_dp_event = True
     elif do_compose:
-      of_round = _fixed_size(
-        event.sample_size / event.source_dataset_size,
-        event.event.noise_multiplier,
-        self._interval,
-      )
+      of_round = _of_round(event, relation, self._interval)
       self._pld = self._pld.compose(of_round.self_compose(count))
     return None
 

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy import interpolate
 from scipy import optimize
 
 from tff_fedemb import errors
@@ -385,8 +386,10 @@ def _interpolate(
 ) -> tuple[float, float, float]:
   """Threshold and interval; NaN where one of the neighbours has none.
 
-  Sizes and rates are interpolated on their logarithms. So are images, or their
-  reciprocals if means are compared.
+  Sizes and rates are interpolated on their logarithms, by a cubic that keeps
+  their order: thresholds are concave there, so a line would be too low. Images
+  are interpolated linearly on theirs, or on their reciprocals if means are
+  compared.
   """
   order = np.argsort(curve["fpir"])
   rates = np.array(curve["fpir"])[order]
@@ -405,11 +408,8 @@ def _interpolate(
         # Interpolates shares of the rate, to which the ends are almost
         # proportional.
         table = np.log(table / rates)
-      column = [
-        np.interp(np.log(size), sizes, values, right=np.nan)
-        for values in table.T
-      ]
-      point.append(np.interp(np.log(rate), np.log(rates), column))
+      column = [_between(sizes, values, math.log(size)) for values in table.T]
+      point.append(_between(np.log(rates), np.array(column), math.log(rate)))
     found.append(point)
   places = np.log(depths)
   place = math.log(images)
@@ -425,3 +425,21 @@ def _interpolate(
     slope = (last - before) / (places[-1] - places[-2])
     threshold = last + slope * (place - places[-1])
   return threshold, math.exp(low) * rate, math.exp(high) * rate
+
+
+def _between(places: np.ndarray, values: np.ndarray, place: float) -> float:
+  """The value at a place, by a monotone cubic (PCHIP); NaN beyond the known.
+
+  Args:
+    places: Ascending, `[n]`.
+    values: Values there, `[n]`; NaN where none is known.
+    place: Where the value is wanted.
+  """
+  is_known = np.isfinite(values)
+  places, values = places[is_known], values[is_known]
+  if len(places) < 2:
+    is_there = len(places) == 1 and place == places[0]
+    return float(values[0]) if is_there else math.nan
+  return float(
+    interpolate.PchipInterpolator(places, values, extrapolate=False)(place)
+  )

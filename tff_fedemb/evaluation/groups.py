@@ -95,6 +95,10 @@ def evaluate(
     gallery_threshold = whole.threshold(FALSE_POSITIVE_RATE, GALLERY_SIZE)
   found = []
   for name, rows in large.items():
+    share = None
+    if training_shares is not None:
+      # Shares are of all users who train: a group without one has none.
+      share = training_shares.get(name, 0.0)
     measured = identification.Identification(embeddings[rows], labels[rows])
     uses = [identification.Operation(1, threshold)]
     if gallery_threshold is not None:
@@ -107,7 +111,7 @@ def evaluate(
         far=measured.false_positive_rate(threshold, 1),
         recall=missed[0].complement(),
         fnir=missed[1] if len(missed) > 1 else None,
-        share_of_training_users=(training_shares or {}).get(name),
+        share_of_training_users=share,
       )
     )
   notes = []

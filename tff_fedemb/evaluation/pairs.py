@@ -63,6 +63,11 @@ class Images:
   sizes: np.ndarray
 
   @property
+  def num_classes_with_pairs(self) -> int:
+    """Number of classes of at least two images."""
+    return int(np.sum(self.sizes > 1))
+
+  @property
   def num_positives(self) -> int:
     """Number of pairs i < j of two images of one class."""
     return int(np.sum(self.sizes * (self.sizes - 1) // 2))

@@ -160,9 +160,10 @@ def evaluate_pairs(
   Quote `recall_class_interval_at_far`. It takes the classes as drawn
   independently: Student's interval with the delete-one-class jackknife's
   standard error, which follows the threshold along the slope of the ROC curve
-  (93% to 96% in the same simulations). At a recall of exactly 0 or 1, where the
-  jackknife sees no error, it is Clopper-Pearson's interval for the share of
-  classes with another recall, if classes are of equal size.
+  (93% to 96% in the same simulations); a class of one image, which has no pair,
+  is no degree of freedom. At a recall of exactly 0 or 1, where the jackknife
+  sees no error, it is Clopper-Pearson's interval for the share of classes with
+  another recall, if classes are of equal size.
 
   Args:
     embeddings: `[n, dim]` finite numbers, of any length.
@@ -298,15 +299,11 @@ class Comparison:
 
   def _class_interval(self, rate: float) -> tuple[float, float]:
     """The delete-one-class jackknife's interval for the recall."""
-    sizes = self._images.sizes
-    recall = self._steps.recall(rate)
     deviation = self._delete_one(rate, is_class=True)
-    if deviation is not None and recall in (0.0, 1.0):
-      num_classes = np.sum(sizes > 1)
-      share = float(1 - (_ERROR / 2) ** (1 / num_classes))
-      return (0.0, share) if recall == 0 else (1 - share, 1.0)
-    reach = stats.t.ppf(1 - _ERROR / 2, len(sizes) - 1)
-    return _around(recall, reach, deviation)
+    # A class of one image has no pair that could be accepted.
+    degrees = self._images.num_classes_with_pairs - 1
+    reach = stats.t.ppf(1 - _ERROR / 2, degrees) if degrees else 1.0
+    return self._around(rate, reach, deviation if degrees else None)
 
   def _sample_interval(
     self,
@@ -318,7 +315,26 @@ class Comparison:
     share_left = 1 - len(self._images.classes) / num_found
     reach = stats.norm.ppf(1 - _ERROR / 2) * np.sqrt(max(share_left, 0.0))
     deviation = self._delete_one(rate, is_class=False)
-    return _around(self._steps.recall(rate), reach, deviation)
+    return self._around(rate, reach, deviation)
+
+  def _around(
+    self, rate: float, reach: float, deviation: float | None
+  ) -> tuple[float, float]:
+    """Interval of `reach` deviations around a recall, in [0, 1].
+
+    Without a deviation it is all of [0, 1]. At a recall of 0 or 1, where the
+    jackknife sees no deviation, it is Clopper and Pearson's for the share of
+    classes with another recall, unless nothing is left open (`reach` 0).
+    """
+    recall = self._steps.recall(rate)
+    if deviation is not None and reach and recall in (0.0, 1.0):
+      num_classes = self._images.num_classes_with_pairs
+      share = float(1 - (_ERROR / 2) ** (1 / num_classes))
+      return (0.0, share) if recall == 0 else (1 - share, 1.0)
+    distance = 1.0 if deviation is None else reach * deviation
+    low = max(recall - distance, 0.0)
+    high = min(recall + distance, 1.0)
+    return float(low), float(high)
 
   def _delete_one(self, rate: float, *, is_class: bool) -> float | None:
     """The jackknife's standard error of a recall, by class or image.
@@ -371,11 +387,11 @@ class Comparison:
           f" {_MIN_FALSE_ACCEPTS} expected false accepts, found"
           f" {negatives:,}{above_all if expected < 1 else ''}"
         )
-    num_classes = len(self._images.sizes)
+    num_classes = self._images.num_classes_with_pairs
     if num_classes < _MIN_CLASSES:
       messages.append(
-        f"recall_class_interval_at_far needs at least {_MIN_CLASSES} classes,"
-        f" found {num_classes}"
+        f"recall_class_interval_at_far needs at least {_MIN_CLASSES} classes of"
+        f" two images, found {num_classes}"
       )
     if self._num_zero:
       messages.append(
@@ -437,13 +453,3 @@ def _shares(accepted: np.ndarray, chosen: np.ndarray) -> tuple[float, ...]:
   """Shares of all pairs that are accepted before some of the steps."""
   shares = np.append(0, accepted)[chosen] / accepted[-1]
   return tuple(shares.tolist())
-
-
-def _around(
-  recall: float, reach: float, deviation: float | None
-) -> tuple[float, float]:
-  """Returns recall +- reach deviations, in [0, 1]; all of it without any."""
-  reach = 1.0 if deviation is None else reach * deviation
-  low = max(recall - reach, 0.0)
-  high = min(recall + reach, 1.0)
-  return float(low), float(high)

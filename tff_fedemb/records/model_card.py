@@ -263,6 +263,12 @@ def _describe_rates(
     if expected < 1:
       left_out[key] = few
       continue
+    if threshold > 1:
+      left_out[key] = (
+        "more pairs of two classes than that have the same embedding: no"
+        " threshold keeps to the rate"
+      )
+      continue
     known[key] = {
       "threshold": threshold,
       "threshold_interval": list(result.threshold_interval_at_far[rate]),

@@ -10,6 +10,7 @@ import pathlib
 from typing import Any
 
 from etils import epy
+import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
@@ -25,6 +26,9 @@ with epy.lazy_imports():
 
 # Name of the trained model's result; the other is that of the untrained one.
 TRAINED = "trained"
+_NUM_EPSILONS = 12
+# Fewer for Monte Carlo, which takes seconds for each.
+_NUM_EPSILONS_BY_MONTE_CARLO = 6
 # Each summary must have these values, which reports and tables read.
 _NEEDED = (
   ("task",),
@@ -152,6 +156,29 @@ class FinishedRun:
       errors.DataError: As `account.recompute`.
     """
     return account_run.recompute(self.path)
+
+  @functools.cached_property
+  def epsilons(self) -> Mapping[int, float]:
+    """Epsilon by the number of rounds, by the accountant of the report.
+
+    There are up to twelve, or six by Monte Carlo, at the delta of the ledger.
+
+    Raises:
+      errors.FieldError: As `account`.
+      errors.DataError: As `account`.
+    """
+    ledger, privacy = self.account.ledger, self.account.report
+    count = _NUM_EPSILONS
+    if privacy.accountant == "monte_carlo":
+      count = _NUM_EPSILONS_BY_MONTE_CARLO
+    rounds = np.unique(np.linspace(1, ledger.rounds, count, dtype=int)).tolist()
+    if not ledger.participation.is_sampled:
+      # Like the report, use the largest number of rounds that a user was in.
+      most = max(privacy.max_participations, 1)
+      known = ledger.participation.with_known_schedule(most)
+      ledger = dataclasses.replace(ledger, participation=known)
+    found = ledger.epsilon_curve(rounds, accountant=privacy.accountant)
+    return dict(zip(rounds, found, strict=True))
 
   @functools.cached_property
   def chain(self) -> chain_lib.Chain:

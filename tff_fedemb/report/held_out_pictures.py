@@ -176,7 +176,9 @@ def _compare(
     labels: Class of each image, int64 `[n]`.
 
   Returns:
-    nearest_is_right: Share of images whose nearest image is of their class.
+    nearest_is_right: Share of the images whose class has another one for which
+      the nearest image is of their class.
+    num_with_another: Number of the images whose class has another one.
     recall_again: Recall of these images at false accept rate 1e-3.
     same, different: Similarities of the pairs of one class, and of two classes.
     gallery: For each of some images, the pairs with its nearest images.
@@ -186,8 +188,10 @@ def _compare(
   near = similarities.Similarities(embeddings, labels)
   queries, _ = _draw(generator, labels, _NUM_QUERIES, 1)
   result = verification.evaluate_pairs(embeddings, labels)
+  is_right = near.is_nearest_right()
   return {
-    "nearest_is_right": float(np.mean(near.is_nearest_right())),
+    "nearest_is_right": float(np.mean(is_right)),
+    "num_with_another": len(is_right),
     "recall_again": result.recall_at_far[1e-3],
     "same": near.same,
     "different": near.different,

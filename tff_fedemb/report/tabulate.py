@@ -188,7 +188,7 @@ def draw_changes(path: str | os.PathLike[str], runs: pd.DataFrame) -> None:
     caption=(
       f"Task {runs.task.iloc[0]}. Line{several}"
       f" {figures.count_seeds([baseline])}. Points and bars: means and standard"
-      " deviations over seeds; blue is better, red is worse."
+      " deviations over seeds; blue is better, orange is worse."
     ),
   )
 

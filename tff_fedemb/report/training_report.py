@@ -1,7 +1,6 @@
 """Figures, pictures and closing lines of a finished training run."""
 
 from collections.abc import Mapping
-import dataclasses
 import functools
 import math
 import resource
@@ -19,7 +18,6 @@ from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import metrics as metrics_lib
 from tff_fedemb.records import release
 from tff_fedemb.records import run_directory
-from tff_fedemb.report import account as account_run
 from tff_fedemb.report import finished_run
 from tff_fedemb.report import templates
 from tff_fedemb.rounds import loop
@@ -28,9 +26,6 @@ from tff_fedemb.spec import task as task_lib
 
 # The summary lists at most this many of the examples that were left out.
 _NUM_LISTED = 100
-_NUM_EPSILON_POINTS = 12
-# Fewer for Monte Carlo, which takes seconds for each point.
-_NUM_MONTE_CARLO_POINTS = 6
 
 
 def without_curves(
@@ -191,38 +186,13 @@ def create_panels(run: finished_run.FinishedRun) -> dict[str, Any]:
     )
   if run.results:
     panels["roc"] = functools.partial(plots.draw_roc, curves=run.results)
-  return panels | {"epsilon": _create_epsilon_panel(run.account)}
-
-
-def _create_epsilon_panel(
-  account: account_run.Recomputed,
-) -> functools.partial[None]:
-  """Creates the panel of epsilon over the rounds of a run.
-
-  It has up to twelve points, or six by Monte Carlo, by the accountant of the
-  report.
-
-  Args:
-    account: Account of the run.
-  """
-  ledger = account.ledger
-  privacy = account.report
-  claim = ledger.participation
-  num_points = _NUM_EPSILON_POINTS
-  if privacy.accountant == "monte_carlo":
-    num_points = _NUM_MONTE_CARLO_POINTS
-  grid = np.linspace(1, ledger.rounds, num_points, dtype=int)
-  rounds = np.unique(grid).tolist()
-  if not claim.is_sampled:
-    # Like the report, use the largest number of rounds that a user was in.
-    most = max(privacy.max_participations, 1)
-    ledger = dataclasses.replace(
-      ledger, participation=claim.with_known_schedule(most)
-    )
-  epsilons = ledger.epsilon_curve(rounds, accountant=privacy.accountant)
-  return functools.partial(
-    plots.draw_epsilon, rounds=rounds, epsilons=epsilons, delta=ledger.delta
+  panels["epsilon"] = functools.partial(
+    plots.draw_epsilon,
+    rounds=list(run.epsilons),
+    epsilons=list(run.epsilons.values()),
+    delta=run.delta,
   )
+  return panels
 
 
 def create_week(

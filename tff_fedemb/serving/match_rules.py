@@ -101,9 +101,10 @@ class Rule:
       queries: Unit embeddings of the queries, `[q, dim]`.
 
     Returns:
-      `[q]`, with the rows of the matches.
+      float64 `[q]`, with the rows of the matches.
     """
-    score = matches["similarity"]
+    # A threshold above 1 accepts nobody; in single precision it would be 1.
+    score = matches["similarity"].astype(np.float64)
     if self.cohort is not None:
       score = score - self.cohort.offsets(queries)
     if self.runner_up_weight:
