@@ -29,6 +29,7 @@ moves a sum by one clip norm only.
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
+import fractions
 import functools
 import math
 from typing import Any
@@ -288,11 +289,13 @@ class _Account:
     of_bands, others = self._of_bands(config), {}
     if solve_for == "num_users":
       users = self._parser.value("users_per_round")
-      # The first guess has enough users for all blocks to be drawn from.
+      # The first guess has enough users for all blocks to be drawn from, in
+      # passes of rounds that have as many users as they are asked to have.
       blocks = max([1, *of_bands.values()])
       others["num_users"] = 1
       if 0 < users < math.inf:
-        others["num_users"] = 10 * blocks * math.ceil(users)
+        cohort = fractions.Fraction(users).limit_denominator(10_000)
+        others["num_users"] = 10 * blocks * cohort.numerator
     if solve_for == "noise_multiplier":
       config = dataclasses.replace(config, noise_multiplier=1.0)
     plan = self._create_plan(config, of_bands, **others)

@@ -104,6 +104,20 @@ def test_calibrate(account, solve_for):
   assert f"smallest {solve_for} for epsilon <= 2" in output
 
 
+def test_calibrate_for_a_cohort_that_is_no_whole_number(account):
+  plan = (
+    "--mechanism=gaussian --participation=random_allocation --rounds=40"
+    " --delta=1e-5 --users_per_round=1.5 --noise_multiplier=2"
+  )
+  _, values = account(
+    "calibrate --target_epsilon=1 --solve_for=num_users", plan
+  )
+  # 18 users were told before, who cost 1.0765.
+  found = f"--num_users={values['value']:g}"
+  _, again = account("epsilon", plan, found)
+  assert again["epsilon"] == values["report"]["epsilon"] <= 1
+
+
 _OPTIMIZE = (
   "optimize --target_epsilon=4 --num_users=1000 --users_per_round=100"
   " --rounds=40 --delta=1e-4"

@@ -122,6 +122,16 @@ def test_the_noise_is_in_proportion_to_the_cohort_that_is_settled():
   assert larger.noise_multiplier == 10.0
 
 
+def test_the_noise_is_in_proportion_to_the_clients_that_are_divided_by():
+  # 48 users in clients of 32 are two clients, as 64 users are.
+  claim = poisson.Poisson(100_000, 48, users_per_client=32)
+  plan = planning.create_plan(
+    "gaussian", claim, 50, 0.1, 1e-6, accountants=("rdp",)
+  )
+  larger = plan.with_value("users_per_round", 1_152)
+  assert larger.noise_multiplier == pytest.approx(0.1 * 36 / 2)
+
+
 def test_planning_does_not_wait_for_tensorflow():
   program = (
     "import sys\n"

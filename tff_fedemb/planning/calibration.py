@@ -287,7 +287,7 @@ class _Search:
       return first, max(enough, first)
     # The noise is in proportion to the virtual clients.
     users_per_client = claim.users_per_client
-    per_noise = users / users_per_client / self.plan.noise_multiplier
+    per_noise = claim.clients_per_round / self.plan.noise_multiplier
     first = max(math.ceil(low * per_noise), 1)
     most = claim.num_slots // (users_per_client * blocks)
     if shorter:

@@ -224,8 +224,9 @@ class Plan(config.Config):
       claim = claim.resized(**sizes)
       noise = self.noise_multiplier
       if name == "users_per_round":
-        # Rounds may get fewer users than they are asked to have.
-        noise *= claim.users_per_round / self.participation.users_per_round
+        # The sum is divided by the number of virtual clients.
+        clients = self.participation.clients_per_round
+        noise *= claim.clients_per_round / clients
     mechanism = dataclasses.replace(
       self.mechanism, noise_multiplier=float(noise)
     )

@@ -257,9 +257,9 @@ def _epsilon(
       num_users=math.ceil(growth * participation.num_slots),
       users_per_round=math.floor(growth * participation.users_per_round),
     )
-    # Keep the noise on the mean if rounds get fewer users by rounding down.
-    cohort = growth * own.participation.users_per_round
-    noise_multiplier *= participation.users_per_round / cohort
+    # Keep the noise on the mean if rounds get fewer clients by rounding down.
+    cohort = growth * own.participation.clients_per_round
+    noise_multiplier *= participation.clients_per_round / cohort
     # Delta must be below 1 / num_users: keep the run's own only if it is small
     # enough for the larger population.
     delta = min(delta, planning.default_delta(participation.num_slots))
