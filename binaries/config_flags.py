@@ -151,9 +151,12 @@ class Parser:
       The arguments that are no flags, the command first.
 
     Raises:
-      errors.FieldError: If an argument is not allowed.
+      errors.FieldError: If an argument is not allowed, or a field of your own
+        class would share the flag of another part.
       errors.DataError: If a flag is unknown, or its value of another type.
     """
+    for flag, fields in self._fields.items():
+      _check_not_shared(flag, fields)
     self._print_help()
     try:
       _, *arguments = self._values([self._name, *self._words])
@@ -435,6 +438,33 @@ class ConfigFlags(Generic[_ConfigT]):
         if spec.name == error.name:
           raise error.renamed(f"--{spec.flag}") from error
       raise
+
+
+def _check_not_shared(flag: str, fields: Sequence[Field]) -> None:
+  """Refuses a field of a `module:Class` with the flag of another part.
+
+  The parts of the project share flags on purpose, and so may a class that
+  inherits their fields.
+
+  Args:
+    flag: The flag.
+    fields: All fields that have it.
+
+  Raises:
+    errors.FieldError: If a class of your own brings it to another part.
+  """
+  owners = {}
+  for field in fields:
+    choice, name = field.of_class or ("", "")
+    owners.setdefault(choice, []).append(name)
+  for choice, names in owners.items():
+    if len(owners) > 1 and all(":" in name for name in names):
+      raise errors.FieldError(
+        f"--{choice}",
+        "have fields with flags of their own",
+        f"{names[0]} with --{flag}, a flag of another part",
+        f'config.field(..., flag="my_{flag}") gives it another one.',
+      )
 
 
 def _first_line(config_class: type) -> str:

@@ -11,6 +11,7 @@ from tests.accounting import gaussian
 from tests.binaries import accounting
 from tests.binaries import programs
 from tff_fedemb import config
+from tff_fedemb.mechanisms import gaussian as gaussian_mechanism
 from tff_fedemb.participation import min_separation
 from tff_fedemb.training import plan as plan_lib
 
@@ -39,6 +40,27 @@ _OF_PATIENT = (
   *(f"--participation={_PATIENT}", "--of_test_passes=2"),
   "--users_per_client=1",
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clash(gaussian_mechanism.GaussianConfig):
+  """The Gaussian mechanism.
+
+  Attributes:
+    seed: A field that a run has as well.
+  """
+
+  seed: int = config.field(7, minimum=0)
+
+
+def test_a_field_has_a_flag_of_its_own():
+  ended = programs.call("run_federated", f"--aggregator={__name__}:Clash")
+  assert ended.status
+  words = " ".join(ended.errors.split())
+  assert "--aggregator must have fields with flags of their own, found" in words
+  assert (
+    'with --seed, a flag of another part. config.field(..., flag="' in words
+  )
 
 
 def test_they_are_planned_and_accounted_for(data_dir, tmp_path, monkeypatch):

@@ -162,6 +162,16 @@ def test_whoever_never_gets_a_round_is_told():
     _create(_parse(), 9, 10)
 
 
+def test_of_a_large_population_few_need_to_be_there():
+  # 10,000 asked for ten have two who are there, and a million have 200.
+  some = _create(_parse(availability={"base": 2e-4}), 1_000_000, 10)
+  outcomes = _play(some, 3)
+  assert [len(outcome.reported) for outcome in outcomes] == [10, 10, 10]
+  # A million have five or so.
+  some = _create(_parse(availability={"base": 5e-6}), 1_000_000, 10)
+  assert some.next_round().abandoned
+
+
 @pytest.mark.parametrize(("num_users", "is_released"), [(155, 1), (154, 0)])
 def test_the_least_share_is_a_whole_number_of_reports(num_users, is_released):
   # 0.55 x 100 is above 55 in floating point.

@@ -204,6 +204,13 @@ def _check_is_refused(backbone, path, message):
   np.testing.assert_equal(backbone.get_weights(), before)
 
 
+def _weights_of(backbone):
+  weights = {}
+  for name, variable in pretrained.layer_weights(backbone).items():
+    weights[name] = variable.numpy()
+  return weights
+
+
 @pytest.mark.parametrize(
   ("edit", "message"),
   [
@@ -232,10 +239,7 @@ def _check_is_refused(backbone, path, message):
   ],
 )
 def test_misfits(edit, message, small_mobilenet, tmp_path):
-  weights = {
-    name: variable.numpy()
-    for name, variable in pretrained.layer_weights(small_mobilenet).items()
-  }
+  weights = _weights_of(small_mobilenet)
   if edit == "names":
     weights = {f"a{i}/x": value for i, value in enumerate(weights.values())}
     weights["a0/x"] = np.zeros([3, 3, 3, 17])
@@ -246,6 +250,26 @@ def test_misfits(edit, message, small_mobilenet, tmp_path):
   path = tmp_path / "model.h5"
   _write_hdf5(path, weights)
   _check_is_refused(small_mobilenet, path, message)
+
+
+@pytest.mark.parametrize(
+  ("name", "shape"), [("block_9_expand/kernel", [1, 1, 4, 8]), ("Conv1/b", [2])]
+)
+def test_a_classifier_has_no_more_than_a_head(
+  name, shape, small_mobilenet, tmp_path
+):
+  weights = _weights_of(small_mobilenet)
+  for each in ("embedding/kernel", "embedding/bias"):
+    del weights[each]
+  weights["predictions/kernel"] = np.zeros([256, 3])
+  path = tmp_path / "model.h5"
+  _write_hdf5(path, weights)
+  loaded = pretrained.load_pretrained(small_mobilenet, path)
+  assert loaded.text.endswith("; the file's predictions is left out.")
+  # A deeper network has all layers of this one, and some between them.
+  weights[name] = np.zeros(shape)
+  _write_hdf5(path, weights)
+  _check_is_refused(small_mobilenet, path, f"with {name} of {shape}, which it")
 
 
 def test_weights_of_one_name_are_refused(tmp_path):
@@ -336,3 +360,10 @@ def test_half_precision_comes_back(tmp_path):
     other.get_weights(), backbone.get_weights(), strict=True
   ):
     np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-6)
+  # A number that float16 does not have.
+  kernel = backbone.layers[-1].kernel
+  kernel.assign(1e7 * kernel)
+  export.export_backbone(backbone, tmp_path / "large")
+  pretrained.write_half(tmp_path / "large", tmp_path / "half.h5")
+  pretrained.load_pretrained(other, tmp_path / "half.h5")
+  np.testing.assert_array_equal(other.layers[-1].kernel, kernel)

@@ -194,7 +194,8 @@ def test_embeds_as_keras():
   interpreter = tf.lite.Interpreter(model_content=file.content)
   embed = interpreter.get_signature_runner("embed")
   images, _ = _draw_examples()
-  weights = {lite_layers.name_of(v): v.numpy() for v in file.backbone.weights}
+  names = lite_layers.names_of(file.backbone, file.backbone.weights)
+  weights = dict(zip(names, file.backbone.get_weights(), strict=True))
   found = embed(images=images, **weights)["embeddings"]
   backbone = file.create_backbone_fn()
   backbone.set_weights(list(weights.values()))

@@ -28,13 +28,16 @@ def _differentiate(run, weights):
     ("convnet_tanh", (28, 28, 1)),
     # Padding of odd sides, at each depth.
     ("conv4", (29, 31, 3)),
+    # Made larger, or smaller, first.
+    ("conv4_48", (28, 28, 1)),
+    pytest.param("conv4_48", (64, 64, 1), marks=pytest.mark.slow),
   ],
 )
 def test_values_and_gradients_are_those_of_keras(name, shape):
   tf.keras.utils.set_random_seed(1)
   backbone = backbones.create_backbone(name, shape, embedding_dim=8)
   images = tf.random.stateless_uniform([_BATCH, *shape], (1, 2), 0, 255)
-  names = [lite_layers.name_of(v) for v in backbone.trainable_variables]
+  names = lite_layers.names_of(backbone, backbone.trainable_variables)
   expected, gradients = _differentiate(
     lambda _: backbone(images, training=True), backbone.trainable_variables
   )
@@ -50,6 +53,17 @@ def test_values_and_gradients_are_those_of_keras(name, shape):
     largest = np.abs(other).max()
     np.testing.assert_allclose(one, other, atol=2e-5 * largest)
   np.testing.assert_allclose(run(values, is_trained=False), expected, atol=1e-5)
+
+
+def test_names_do_not_depend_on_earlier_models():
+  names = []
+  for _ in range(2):
+    backbone = tf.keras.Sequential(
+      [_layers.Dense(3, input_shape=(4,)), _layers.Dense(2)]
+    )
+    names.append(lite_layers.names_of(backbone, backbone.weights))
+  expected = ["dense_kernel", "dense_bias", "dense_1_kernel", "dense_1_bias"]
+  assert names == [expected, expected]
 
 
 def test_pooling_gives_the_gradient_to_the_first_of_equal_parts():
@@ -80,7 +94,8 @@ _layers = tf.keras.layers
 def test_refuses_other_layers_by_name(layer, named):
   layer._name = "culprit"
   backbone = tf.keras.Sequential([_layers.InputLayer((28, 28, 1)), layer])
-  weights = {lite_layers.name_of(v): v for v in backbone.weights}
+  names = lite_layers.names_of(backbone, backbone.weights)
+  weights = dict(zip(names, backbone.weights, strict=True))
   with pytest.raises(
     errors.FieldError, match=f"layer 'culprit' .{re.escape(named)}"
   ):
@@ -93,10 +108,11 @@ def test_refuses_what_is_no_chain():
   inputs = tf.keras.Input((28, 28, 1))
   embedding = _layers.Dense(3)(_layers.Flatten()(inputs))
   backbone = tf.keras.Model(inputs, embedding + 0.0 * embedding)
+  names = lite_layers.names_of(backbone, backbone.weights)
   with pytest.raises(errors.FieldError, match="TFOpLambda"):
     lite_layers.run(
       backbone,
-      {lite_layers.name_of(v): v for v in backbone.weights},
+      dict(zip(names, backbone.weights, strict=True)),
       tf.zeros([1, 28, 28, 1]),
       is_trained=True,
     )

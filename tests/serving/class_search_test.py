@@ -60,6 +60,27 @@ def test_an_image_is_compared_with_the_others_of_its_class(kind):
 
 
 @pytest.mark.parametrize("compared", ["mean", "nearest"])
+@pytest.mark.parametrize("kind", gallery_index.KINDS)
+def test_a_narrow_cone_is_not_rounded(kind, compared):
+  # In single precision, the cosine of 0.02 degrees may be 1.
+  index = gallery_index.GalleryIndex("model", kind)
+  images = pd.DataFrame(
+    {"name": ["ann", "bob"], "path": ["/ann/0", "/bob/0"]}, dtype=object
+  )
+  index.add(_unit([45.0, 45.1]), images)
+  queries = _unit([45.02, 45.03])
+  paths = [pathlib.Path("/0"), pathlib.Path("/1")]
+  found = class_search.find(index, queries, paths, compared)
+  for column, degrees in (
+    ("similarity", [0.02, 0.03]),
+    ("runner_up_similarity", [0.08, 0.07]),
+  ):
+    distances = 1.0 - found[column]
+    expected = np.radians(degrees) ** 2 / 2
+    np.testing.assert_allclose(distances, expected, rtol=0.02)
+
+
+@pytest.mark.parametrize("compared", ["mean", "nearest"])
 def test_a_query_alone_is_refused(compared):
   index = gallery_index.GalleryIndex("model", gallery_index.EXACT)
   images = pd.DataFrame({"name": ["cy"], "path": ["/cy/0"]}, dtype=object)

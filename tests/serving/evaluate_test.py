@@ -184,7 +184,7 @@ class TestGroups:
     found = [[x[name] for name in names] for x in report["groups"]["groups"]]
     # All but number 44 of the twelve who train.
     share = pytest.approx(11 / 12)
-    assert found == [["middle", 22, None], ["old", 22, share]]
+    assert found == [["middle", 22, 0.0], ["old", 22, share]]
     assert report["galleries"]["by_images"][0]["num_classes"] == 44
     output = capsys.readouterr().out
     assert "Groups, at the thresholds of all: FAR 0.001" in output

@@ -8,6 +8,10 @@ import pytest
 from tests.binaries import programs
 from tests.records import small_models
 from tff_fedemb import errors
+from tff_fedemb.models import backbones
+from tff_fedemb.models import pretrained
+from tff_fedemb.models import starts
+from tff_fedemb.records import export
 from tff_fedemb.serving import lite_export
 from tff_fedemb.serving import onnx_files
 from tff_fedemb.serving import saved_models
@@ -74,13 +78,41 @@ def test_a_file_that_gives_something_else_is_not_written(
 def test_one_picture_of_a_hundred_decides(error, is_refused):
   embedder = object.__new__(onnx_files.Embedder)
   offsets = np.where(np.arange(100) == 7, error, 0.0)[:, np.newaxis]
-  embedder.embed = lambda images: images + offsets
-  images = np.zeros([100, 2])
+  embedder.embed = lambda images: offsets + np.zeros([len(images), 2])
+  images = np.zeros([100, 2, 2, 1])
+  expected = np.zeros([100, 2])
   if not is_refused:
-    embedder.check(images, images)
+    embedder.check(images, expected)
     return
   with pytest.raises(errors.FieldError, match="formats must give "):
-    embedder.check(images, images)
+    embedder.check(images, expected)
+
+
+def test_images_that_are_almost_blank_do_not_decide():
+  embedder = object.__new__(onnx_files.Embedder)
+  images = np.zeros([3, 2, 2, 1])
+  images[1, 0] = 9.0
+  images[2, 0] = 11.0
+  offsets = np.array([1.0, 1.0, 0.0])[:, np.newaxis]
+  embedder.embed = lambda images: np.zeros([len(images), 2]) + offsets[-1]
+  embedder.check(images, offsets * np.ones([3, 2]))
+  embedder.embed = lambda images: np.ones([len(images), 2])
+  with pytest.raises(errors.FieldError, match="formats must give "):
+    embedder.check(images, np.zeros([3, 2]))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_onnx")
+@pytest.mark.parametrize(
+  ("name", "shape"), [("conv4_48", (48, 48, 3)), ("resnet_small", (28, 28, 1))]
+)
+def test_networks_of_photos_and_of_maps_of_one_place(name, shape, tmp_path):
+  backbone = backbones.create_backbone(name, shape)
+  if name == starts.BACKBONE:
+    pretrained.load_pretrained(backbone, starts.PATH)
+  export.export_backbone(backbone, tmp_path / "model")
+  _export(tmp_path / "model", tmp_path)
+  assert (tmp_path / "model.onnx").exists()
 
 
 @pytest.mark.usefixtures("needs_onnx")

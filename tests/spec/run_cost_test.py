@@ -1,5 +1,7 @@
 """Tests of what a run settles once the number of its users is known."""
 
+import dataclasses
+
 import pytest
 import yaml
 
@@ -50,6 +52,25 @@ def test_a_server_enforces_the_rounds_of_a_user(
   )
   claim = run_cost.resolve_cost(spec, 100).participation
   assert claim.max_participations == found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Twice(check_ins.CheckIns):
+  """A device may report twice in a round."""
+
+  @property
+  def sensitivity_in_clip_norms(self):
+    return 2.0
+
+
+def test_a_class_of_ones_own_keeps_its_claims():
+  spec = specs.create(
+    participation=_Twice(users_per_round=10),
+    deployment=deployment.DeploymentConfig(deployment="ideal"),
+  )
+  claim = run_cost.resolve_cost(spec, 100).participation
+  assert isinstance(claim, _Twice)
+  assert (claim.num_users, claim.sensitivity_in_clip_norms) == (100, 2.0)
 
 
 def test_without_a_task_noise_is_taken_for_a_gaussian():

@@ -24,8 +24,9 @@ from tff_fedemb.deployment import devices as devices_lib
 
 # The server asks at least so many devices at a time.
 _MIN_ASKED = 2048
-# The server asks at most so many devices for each one that it wants.
-_MAX_ASKED_FOR_ONE = 1000
+# Once the server has asked so many devices for each one that it wants, it stops
+# if the whole population cannot be expected to have enough for a round.
+_ASKED_FOR_ONE = 1000
 # After so many days without a released round, the simulation gives up.
 _MAX_DAYS_WITHOUT_ROUND = 30
 # Counter of the random orders; those in `devices` are smaller.
@@ -303,12 +304,16 @@ class Simulation:
       asked.
     """
     clock = start + self.deployment.server.start_hour
-    limit = min(self.num_users, _MAX_ASKED_FOR_ONE * wanted)
     size = max(2 * wanted, _MIN_ASKED)
     asked = there = found = 0
     chunks = []
-    while asked < limit and found < wanted:
-      chunk = min(size, limit - asked)
+    while asked < self.num_users and found < wanted:
+      # Chance may have hidden three standard deviations of them.
+      most = found + 3.0 * math.sqrt(found + 1.0)
+      is_long = asked >= _ASKED_FOR_ONE * wanted
+      if is_long and most * self.num_users < self._minimum * asked:
+        break
+      chunk = min(size, self.num_users - asked)
       slots = permute(
         np.arange(asked, asked + chunk),
         self.num_users,

@@ -117,6 +117,9 @@ def normalize_groups(
 
   def sum_places(maps: tf.Tensor):
     """Sums maps over height and width, `[batch, channels]`."""
+    if height == width == 1:
+      # tf2onnx loses the channels of a sum over places of length 1.
+      return tf.reshape(maps, [-1, channels])
     return tf.reduce_sum(maps, axis=[1, 2])
 
   def sum_group(values: tf.Tensor):

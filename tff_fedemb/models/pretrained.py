@@ -136,7 +136,7 @@ def load_pretrained(
       " weights of one name",
       path,
     )
-  values = _match(backbone, variables, weights, os.fspath(path))
+  values, left_out = _match(backbone, variables, weights, os.fspath(path))
   # Assigned last, so that a failure leaves the backbone unchanged.
   for name, value in values.items():
     variables[name].assign(value)
@@ -151,6 +151,8 @@ def load_pretrained(
       f"; {num_initialized:,} weights are not in it and stay as initialised"
       f" ({', '.join(left)})"
     )
+  if left_out:
+    text += f"; the file's {', '.join(left_out)} is left out"
   return PretrainedReport(kind, num_loaded, num_initialized, text + ".")
 
 
@@ -165,10 +167,14 @@ def _match(
   variables: dict[str, tf.Variable],
   weights: Weights,
   path: str,
-) -> Weights:
+) -> tuple[Weights, list[str]]:
   """Finds the values of a backbone's weights, float32, by their names there.
 
   Changes `weights`: normalisation is converted and colours are summed first.
+
+  Returns:
+    The values, and the layers of the file that an image classifier has beyond
+    the backbone.
 
   Raises:
     errors.FieldError: If a weight is missing, unused, of another shape, or not
@@ -198,17 +204,24 @@ def _match(
   if missing and not is_classifier:
     name = min(missing, key=embedding.__contains__)
     fail(f"without {name} of {list(variables[name].shape)}")
-  unused = [name for name in weights if name not in names_in_file.values()]
-  if unused and not is_classifier:
-    shape = list(weights[unused[0]].shape)
-    fail(f"with {unused[0]} of {shape}, which it has no use for")
+  used = set(names_in_file.values())
+  unused = [name for name in weights if name not in used]
+  used_layers = _layers(used)
+  for name in unused:
+    # A deeper network has the same layers, and convolutions between them.
+    is_of_head = (
+      weights[name].ndim < 3 and name.partition("/")[0] not in used_layers
+    )
+    if not (is_classifier and is_of_head):
+      shape = list(weights[name].shape)
+      fail(f"with {name} of {shape}, which it has no use for")
   values = {}
   for name, name_in_file in names_in_file.items():
     value = weights[name_in_file]
     if value.dtype.kind not in "fiu" or not np.all(np.isfinite(value)):
       fail(f"with {name} that is not all finite numbers")
     values[name] = value.astype(np.float32)
-  return values
+  return values, _layers(unused)
 
 
 def _sum_colours(variables: Mapping[str, Any], weights: Weights) -> None:
@@ -352,6 +365,8 @@ def _read_checkpoint(
 def write_half(saved_model: pathlib.Path, path: pathlib.Path) -> None:
   """Writes the weights of a SavedModel as float16, by the names of layers.
 
+  Weights with a number that float16 does not have stay float32.
+
   Args:
     saved_model: A directory of `export.export_backbone`.
     path: The Keras file .h5 to write, compressed; an old one is overwritten.
@@ -363,9 +378,10 @@ def write_half(saved_model: pathlib.Path, path: pathlib.Path) -> None:
       names = [n for n in weights if n.startswith(f"{layer}/")]
       file.create_group(layer).attrs["weight_names"] = names
       for name in names:
-        file[layer].create_dataset(
-          name, data=weights[name].astype(np.float16), compression="gzip"
-        )
+        value = weights[name]
+        if np.abs(value).max(initial=0) <= np.finfo(np.float16).max:
+          value = value.astype(np.float16)
+        file[layer].create_dataset(name, data=value, compression="gzip")
 
 
 def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:

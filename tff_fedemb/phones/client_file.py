@@ -101,10 +101,10 @@ class ClientFile:
   @functools.cached_property
   def delta_shapes(self) -> dict[str, tuple[int, ...]]:
     """Shapes of the float32 tensors that are sent, in the update's order."""
-    shapes = {}
-    for weight in self.backbone.trainable_variables:
-      shapes[lite_layers.name_of(weight)] = tuple(weight.shape)
-    return shapes
+    trained = self.backbone.trainable_variables
+    names = lite_layers.names_of(self.backbone, trained)
+    shapes = [tuple(weight.shape) for weight in trained]
+    return dict(zip(names, shapes, strict=True))
 
   @property
   def warm_up_steps(self) -> int:
@@ -141,7 +141,8 @@ class ClientFile:
       All weights and the learning rate, inputs of the signature `train`.
     """
     names = list(self.delta_shapes)
-    names += map(lite_layers.name_of, self.backbone.non_trainable_variables)
+    frozen = self.backbone.non_trainable_variables
+    names += lite_layers.names_of(self.backbone, frozen)
     values = list(weights.trainable) + list(weights.non_trainable)
     inputs = dict(zip(names, map(np.asarray, values), strict=True))
     factor = self.config.learning_rate_factor(tf.constant(round_num)).numpy()
@@ -161,8 +162,9 @@ class ClientFile:
       errors.FieldError: If the file cannot train a layer.
     """
     specs = {}
-    for weight in self.backbone.weights:
-      name = lite_layers.name_of(weight)
+    weights = self.backbone.weights
+    names = lite_layers.names_of(self.backbone, weights)
+    for name, weight in zip(names, weights, strict=True):
       specs[name] = tf.TensorSpec(weight.shape, tf.float32)
     image_shape = self.backbone.input_shape[1:]
     specs["images"] = tf.TensorSpec((None,) + image_shape, tf.uint8)

@@ -9,13 +9,14 @@ and becomes a function of its weights, which are inputs instead of variables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.models import blocks
 from tff_fedemb.models import graph_gradients
+from tff_fedemb.models import weight_names
 
 _layers = tf.keras.layers
 
@@ -294,19 +295,32 @@ def _apply_convolution(
 
 
 # Allowed before the first layer with weights, where no gradient passes.
-_OF_INPUT = (_layers.Rescaling, _layers.LayerNormalization, _layers.InputLayer)
+_OF_INPUT = (
+  _layers.InputLayer,
+  _layers.LayerNormalization,
+  _layers.Rescaling,
+  _layers.Resizing,
+  blocks.AreaResizing,
+)
 
 
-def name_of(weight: tf.Variable) -> str:
-  """Returns the name of a weight in the file, such as `conv1_kernel`.
+def names_of(
+  backbone: tf.keras.Model, weights: Iterable[tf.Variable]
+) -> list[str]:
+  """Returns the names of weights in the file, such as `conv1_kernel`.
 
   Args:
-    weight: A weight of a Keras model.
+    backbone: A Keras model.
+    weights: Some of its weights.
 
   Returns:
-    Its name without the output's number, with underscores for slashes.
+    Their names in SavedModels, with underscores for slashes: the same ones in
+    every process.
   """
-  return weight.name.partition(":")[0].replace("/", "_")
+  names = {}
+  for name, weight in weight_names.portable_weights(backbone):
+    names[id(weight)] = name.replace("/", "_")
+  return [names[id(weight)] for weight in weights]
 
 
 def run(
@@ -320,7 +334,7 @@ def run(
 
   Args:
     backbone: A chain of layers; its own weights are not used.
-    weights: Values of all its weights, by `name_of`.
+    weights: Values of all its weights, by `names_of`.
     images: float32 `[batch, height, width, channels]` in [0, 255].
     is_trained: Whether gradients of the weights will be asked for. Without
       them, faster operations do.
@@ -339,7 +353,7 @@ def run(
     if of_input and isinstance(layer, _OF_INPUT):
       x = layer(x)
       continue
-    own = [weights[name_of(weight)] for weight in layer.weights]
+    own = [weights[name] for name in names_of(backbone, layer.weights)]
     x = _apply(layer, own, x, is_trained=is_trained)
   if not isinstance(backbone, tf.keras.Sequential):
     raise _refuse(backbone, ", no chain of layers")

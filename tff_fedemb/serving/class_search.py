@@ -2,7 +2,9 @@
 
 A class is as similar as the nearest of its images, or as the mean of them: the
 sum of their unit embeddings, by its direction. A query that is an image of the
-gallery itself is compared with the others alone.
+gallery itself is compared with the others alone. Similarities are of double
+precision, as those are that thresholds come from: in single precision, all
+images of a narrow cone are alike.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ _COLUMNS = [
   "runner_up",
   "runner_up_similarity",
 ]
+# Rows and columns of a matrix, each `[q]`.
+_Places = tuple[np.ndarray, np.ndarray]
 # Number of similarities that are computed at once.
 _BLOCK_SIZE = 2**22
 
@@ -61,6 +65,7 @@ def find(
   Raises:
     errors.FieldError: If there is nothing to compare a query with.
   """
+  queries = pairs.normalize(queries)
   places = [os.path.realpath(path) for path in paths]
   if compared == identification.MEAN:
     found = _by_mean(index, queries, places)
@@ -71,6 +76,8 @@ def find(
   if len(alone):
     must = "have others than the query"
     raise errors.FieldError("gallery", must, paths[alone[0]])
+  for column in ("similarity", "runner_up_similarity"):
+    found[column] = found[column].clip(upper=1.0)
   has_other = found["runner_up_similarity"] > -np.inf
   columns = ["runner_up", "runner_up_similarity"]
   found[columns] = found[columns].where(has_other)
@@ -110,15 +117,22 @@ def _by_nearest(
   names = classes.to_numpy()[rows]
   is_query = images == np.array(places, object)[:, np.newaxis]
   similarities[is_query] = -np.inf
-  first, found = _find_two(similarities, names)
+  first, second, found = _find_two(similarities, names)
   found["nearest_image"] = images[first]
+  for column, place in (
+    ("similarity", first),
+    ("runner_up_similarity", second),
+  ):
+    embeddings = index.embeddings[index.places[rows[place]]]
+    cosines = np.sum(pairs.normalize(embeddings) * queries, axis=1)
+    found[column] = np.where(found[column] > -np.inf, cosines, -np.inf)
   return found
 
 
 def _find_two(
   similarities: np.ndarray,
   classes: np.ndarray,
-) -> tuple[tuple[np.ndarray, np.ndarray], pd.DataFrame]:
+) -> tuple[_Places, _Places, pd.DataFrame]:
   """Finds the most similar class in each row, and the next one.
 
   Args:
@@ -126,8 +140,8 @@ def _find_two(
     classes: Class of each, `[q, n]`.
 
   Returns:
-    Row and column of the most similar, and the columns of `find` but for
-    `nearest_image`.
+    Rows and columns of the most similar, and of the next one; and the columns
+    of `find` but for `nearest_image`.
   """
   rows = np.arange(len(similarities))
   first = (rows, similarities.argmax(axis=1))
@@ -138,7 +152,7 @@ def _find_two(
   second = (rows, similarities.argmax(axis=1))
   found["runner_up"] = classes[second]
   found["runner_up_similarity"] = similarities[second]
-  return first, found
+  return first, second, found
 
 
 def _by_mean(
@@ -190,7 +204,7 @@ class _Means:
     shape = (len(self.names), len(index.embeddings))
     members = sparse.csr_array((ones, (self._classes, index.places)), shape)
     sums = members @ index.embeddings
-    self._means = pairs.normalize(sums).astype(np.float32)
+    self._means = pairs.normalize(sums)
 
   def find(self, queries: np.ndarray, places: Sequence[str]) -> pd.DataFrame:
     """Finds the columns of the module's `find` for some queries.
@@ -202,7 +216,6 @@ class _Means:
     Returns:
       A row for each query, with the columns of the module's `find`.
     """
-    queries = queries.astype(np.float32)
     if self._index.kind == gallery_index.HNSW:
       similarities, classes = self._among_nearest(queries)
     else:
@@ -211,7 +224,7 @@ class _Means:
     for query, label in self._find_own(places):
       without = self._without(places[query], label, queries[query])
       similarities[query, classes[query] == label] = without
-    _, found = _find_two(similarities, classes)
+    _, _, found = _find_two(similarities, classes)
     nearest = map(self._nearest_image, queries, found["nearest_class"], places)
     found["nearest_image"] = list(nearest)
     for column in ("nearest_class", "runner_up"):
@@ -228,7 +241,7 @@ class _Means:
     compared. A class may be there several times.
 
     Args:
-      queries: Unit embeddings, float32 `[q, dim]`.
+      queries: Unit embeddings, `[q, dim]`.
 
     Returns:
       Similarities with the means, and numbers of the classes, both `[q, n]`;

