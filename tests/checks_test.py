@@ -24,7 +24,7 @@ def test_infinity_is_a_number_where_it_is_the_maximum():
   for value in (-math.inf, math.nan, 0.0, "inf"):
     with pytest.raises(ValueError, match=r"epsilon must be in \(0, inf\]"):
       checks.check_number("epsilon", value, **options)
-  with pytest.raises(ValueError, match="epsilon must be positive, found inf"):
+  with pytest.raises(ValueError, match="positive and finite, found inf"):
     checks.check_number("epsilon", math.inf, above=0)
 
 

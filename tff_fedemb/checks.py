@@ -110,9 +110,11 @@ def check_number(
     or (maximum is not None and value > maximum)
   )
   if outside:
-    raise errors.FieldError(
-      name, _range_in_words(above, minimum, below, maximum), repr(value)
-    )
+    must = _range_in_words(above, minimum, below, maximum)
+    # Infinity is positive, too.
+    if value == math.inf and must == "be positive":
+      must = "be positive and finite"
+    raise errors.FieldError(name, must, repr(value))
   return float(value)
 
 
