@@ -125,13 +125,34 @@ def test_delta_counts(method):
     # A Gaussian has no epsilon there.
     ("fdp_one_run", 0.0, 9, "delta must be"),
     # Too few to halve.
-    ("clopper_pearson", 0.0, 3, "be at least 2, found 1"),
+    ("clopper_pearson", 0.0, 3, "be at least 4, for two halves, found 3"),
   ],
 )
 def test_what_bounds_nothing_is_refused(method, delta, number, message):
   scores = scores_lib.Scores(np.zeros(number), np.zeros(number))
   with pytest.raises(errors.FieldError, match=message):
     _bound(method, scores, delta)
+
+
+@pytest.mark.parametrize("method", ["one_run", "fdp_one_run"])
+def test_coins_that_are_not_fair_are_refused(method):
+  # Guessing "in" is right nine times of ten.
+  scores = scores_lib.Scores(np.zeros(90), np.zeros(10))
+  with pytest.raises(errors.FieldError, match=r"half of the 100 .* found 90"):
+    _bound(method, scores, _DELTA)
+
+
+def test_coins_are_true_or_false():
+  with pytest.raises(errors.FieldError, match="be true or false"):
+    scores_lib.Scores.of_coins(np.zeros(4), np.array([0, 1, 1, 0]))
+
+
+def test_no_noise_allows_more_than_the_draw_of_users():
+  # In 90 % of the runs, nobody is drawn who could be told apart.
+  event = dp_accounting.PoissonSampledDpEvent(
+    0.1, dp_accounting.GaussianDpEvent(1.0)
+  )
+  assert trade_off.Curve(((event, 1),)).epsilon_of_area(0.7, _DELTA) > 40
 
 
 def test_limits_of_a_probability_by_hand():

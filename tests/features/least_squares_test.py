@@ -71,6 +71,21 @@ def test_a_class_may_have_no_examples(covariance):
   assert (np.abs(weights[[0, 2]]).max(axis=1) > 0.1).all()
 
 
+def test_sums_of_single_precision_move_by_their_sensitivity():
+  # In single precision, steps are twice as wide from 2^14 on: rows of half a
+  # step would double the difference that the first row makes.
+  features = np.ones([2**14 + 2**10, 1], np.float32)
+  features[2**14 :] = 0.51 * 2.0**-9
+  sums = []
+  for first in (1.0, 0.0):
+    features[0] = first
+    examples = examples_lib.ClippedExamples(
+      features, np.zeros(len(features), int), num_classes=2, clip_norm=1.0
+    )
+    sums.append(least_squares.add_up(examples)[1][0, 0])
+  assert sums[0] - sums[1] == pytest.approx(1.0, abs=1e-9)
+
+
 @pytest.mark.parametrize(
   ("covariance", "class_covariance", "class_sum", "expected"),
   [

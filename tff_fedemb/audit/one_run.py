@@ -26,8 +26,11 @@ from scipy import optimize
 from scipy import special
 from scipy import stats
 
+from tff_fedemb import errors
 from tff_fedemb.audit import scores as scores_lib
 
+# A fair coin for each canary puts so many in with a larger probability.
+_LEAST_PROBABILITY = 1e-6
 ASSUMES = (
   "each canary was included or not by a fair coin of its own, and scores are"
   " made from what was published, without the coins"
@@ -171,7 +174,18 @@ def bound(
   Returns:
     The bound, at least 0 and up to 1e-4 below the best, and the numbers of
     guesses that it was found with.
+
+  Raises:
+    errors.FieldError: If fair coins hardly ever put so many canaries in.
   """
+  num_in = len(scores.in_scores)
+  if stats.binomtest(num_in, len(scores)).pvalue < _LEAST_PROBABILITY:
+    raise errors.FieldError(
+      "in_scores",
+      f"be about half of the {len(scores)} canaries, each of which a fair coin"
+      " puts in or leaves out; clopper_pearson takes other numbers",
+      num_in,
+    )
   tried = _guesses_to_try(len(scores))
   level = significance / len(tried)
   ranked = scores.ranked()

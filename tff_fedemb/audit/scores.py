@@ -79,8 +79,13 @@ class Scores:
       The scores, by whether the canary was included.
 
     Raises:
-      errors.FieldError: As the class.
+      errors.FieldError: As the class, or if the coins are not true or false.
     """
+    # Numbers would be taken for indices.
+    if included.dtype != bool or included.shape != values.shape:
+      must = f"be true or false, {list(values.shape)}"
+      found = f"{included.dtype} {list(included.shape)}"
+      raise errors.FieldError("included", must, found)
     return cls(values[included], values[~included])
 
   def __len__(self) -> int:
@@ -108,6 +113,11 @@ class Scores:
     Raises:
       errors.FieldError: If a half would have too few scores.
     """
+    for name in ("in_scores", "out_scores"):
+      number = len(getattr(self, name))
+      if number < 2 * MIN_SCORES:
+        must = f"be at least {2 * MIN_SCORES}, for two halves"
+        raise errors.FieldError(name, must, number)
     rng = self._create_generator()
     in_scores = rng.permutation(np.sort(self.in_scores))
     out_scores = rng.permutation(np.sort(self.out_scores))

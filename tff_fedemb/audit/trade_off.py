@@ -171,10 +171,18 @@ class Curve:
 
     Returns:
       Epsilon at that noise, rounded down where the search is not exact; 0 for
-      an area of 1 / 2 or less.
+      an area of 1 / 2 or less. Users who are drawn bound the area at any noise:
+      beyond that, the epsilon of the first noise tried with more than 40.
     """
     if area <= 0.5:
       return 0.0
+
+    def epsilon(log_factor: float) -> float:
+      """Epsilon of the claim at a noise."""
+      accountant = with_noise(self, math.exp(log_factor)).accountant
+      # Rounding may have added to delta, which must not make epsilon larger.
+      reduced = min(delta + 2.0 * accountant.lost_delta, 1.0)
+      return accountant.get_epsilon(reduced)
 
     def excess(log_factor: float) -> float:
       """How much more area than the attack's the claim allows at this noise."""
@@ -186,13 +194,12 @@ class Curve:
       low = high
       high = high + 0.5
     while excess(low) < 0.0:
+      if (found := epsilon(low)) > _EPSILONS[-1]:
+        return found
       low, high = low - 0.5, low
     log_factor = optimize.brentq(excess, low, high, xtol=1e-3)
     # Epsilon is a lower bound: take the noisier end of the tolerance.
-    noisier = with_noise(self, math.exp(log_factor + 1e-3))
-    accountant = noisier.accountant
-    # Rounding may have added to delta, which must not make epsilon larger.
-    return accountant.get_epsilon(min(delta + 2.0 * accountant.lost_delta, 1.0))
+    return epsilon(log_factor + 1e-3)
 
 
 # Searches ask for the same factors again and again.

@@ -229,10 +229,9 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
       found = list(features.shape)
       raise errors.FieldError("features", f"be [n, {dim}]", found)
     examples = self._clipped(features, np.zeros(len(features), np.int64))
-    weights = self.coef_.T.astype(examples.dtype)
     logits = []
     for chunk, _ in examples.chunks(wide=self.num_classes):
-      logits.append(chunk @ weights)
+      logits.append((chunk @ self.coef_.T).astype(examples.dtype))
     return np.concatenate(logits)
 
   def predict(self, features: np.ndarray) -> np.ndarray:

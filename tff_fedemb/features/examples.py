@@ -109,8 +109,8 @@ class ClippedExamples:
         with more of them, chunks have fewer examples.
 
     Yields:
-      Features of type `dtype` and labels int64, some 4 million numbers at a
-      time.
+      Features float64 and labels int64, some 4 million numbers at a time. A sum
+      of many rows in single precision may move by more than its sensitivity.
 
     Raises:
       errors.FieldError: If a feature is not finite.
@@ -123,7 +123,7 @@ class ClippedExamples:
       if rows is not None:
         chunk = rows[chunk]
       features = self._kept[chunk] if is_small else self._clip(chunk)
-      yield features, self.labels[chunk]
+      yield features.astype(np.float64, copy=False), self.labels[chunk]
 
   @functools.cached_property
   def _kept(self) -> np.ndarray:

@@ -180,7 +180,7 @@ def add_up(
   for features, labels in examples.chunks():
     covariance += features.T @ features
     rows = np.arange(len(labels))
-    ones = np.ones(len(labels), features.dtype)
+    ones = np.ones(len(labels))
     shape = (size.num_classes, len(labels))
     indicator = sparse.csr_matrix((ones, (labels, rows)), shape)
     class_sums += indicator @ features

@@ -22,6 +22,8 @@ from tff_fedemb.features import noise
 
 # Numbers of the Hessians in memory at a time: 256 MB of float64.
 _NUMBERS_OF_HESSIANS = 2**25
+# The defaults grow with the square of C, with K and with alpha.
+_BOUND_RANGE: dict[str, Any] = {"minimum": 1e-22, "maximum": 1e34}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,10 +57,10 @@ class Newton(method.Method):
     relative_regularization: Multiple of the default, positive.
     damping: Number added to the Hessians' diagonal besides lambda, not
       negative. By default about the norm of their noise.
-    hessian_clip_norm: In [1e-10, 1e10]. By default the bound s / 4 C^2, where C
+    hessian_clip_norm: In [1e-22, 1e34]. By default the bound s / 4 C^2, where C
       bounds the norm of x and s = sqrt(1 + (K - 1) alpha^2): nothing is
       clipped.
-    gradient_clip_norm: In [1e-10, 1e10]. By default the bound s C.
+    gradient_clip_norm: In [1e-22, 1e34]. By default the bound s C.
     hessian_share: Share of the budget that the Hessians get, in (0, 1).
     negative_weight: alpha, positive: weight of an example in the loss of each
       class that it does not belong to.
@@ -71,12 +73,8 @@ class Newton(method.Method):
   regularization: float | None = config.field(None, above=0)
   relative_regularization: float = config.field(0.1, above=0)
   damping: float | None = config.field(None, minimum=0)
-  hessian_clip_norm: float | None = config.field(
-    None, **examples_lib.BOUND_RANGE
-  )
-  gradient_clip_norm: float | None = config.field(
-    None, **examples_lib.BOUND_RANGE
-  )
+  hessian_clip_norm: float | None = config.field(None, **_BOUND_RANGE)
+  gradient_clip_norm: float | None = config.field(None, **_BOUND_RANGE)
   hessian_share: float = config.field(0.3, above=0, below=1)
   negative_weight: float = config.field(1.0, above=0, maximum=1e10)
   logit_bias: float = config.field(0.0, minimum=-100, maximum=100)

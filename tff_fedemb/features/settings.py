@@ -43,7 +43,7 @@ class UserSettings(Protection):
     runtime: Runtime of the rounds.
   """
 
-  user_clip_norm: float = config.field(1.0, above=0)
+  user_clip_norm: float = config.field(1.0, minimum=1e-15, maximum=1e15)
   runtime: str = config.field("in_process", choices=runtime_lib.RUNTIMES)
 
 
