@@ -54,9 +54,10 @@ def test_warnings_come_before_what_there_is_room_for():
     "warning: there are 3 more",
     "the rest",
   ]
-  # There may be room for none: it said "there are 2 more" of nothing.
+  # The first is always there.
   text = progress.end(["a figure"] * 6, warnings="ab", rest="the rest")
-  assert text.splitlines()[6:] == [
-    "warning: there are 2 warnings, and no room for them here",
-    "the rest",
-  ]
+  assert text.splitlines()[6:] == ["warning: a (1 more)", "the rest"]
+  warnings = ["x " * 50, "b", "c"]
+  text = progress.end(["a figure"] * 6, warnings=warnings, rest="the rest")
+  closing.check_size(text)
+  assert text.splitlines()[6].endswith("x ... (2 more)")

@@ -27,8 +27,8 @@ def end(
   Args:
     lines: Text that is always shown, at most six lines of 80 columns.
     rest: Where the reader finds the rest; the last line.
-    warnings: Findings that deserve a second look; if there is no room, they are
-      shortened, and then counted.
+    warnings: Findings that deserve a second look, the most important first; if
+      there is no room, they are shortened, and all but the first are counted.
     extras: Text that is shown if there is room, the most important first.
 
   Returns:
@@ -42,9 +42,11 @@ def end(
     told = [_shorten(warning) for warning in warnings]
   if len(told) > room:
     more = len(told) - room + 1
-    # Without one before it, nobody would know of what there are more.
-    which = "more" if room > 1 else "warnings, and no room for them here"
-    told[room - 1 :] = [f"warning: there are {more:,} {which}"]
+    if room > 1:
+      told[room - 1 :] = [f"warning: there are {more:,} more"]
+    else:
+      end = f" ({more - 1:,} more)"
+      told = [_shorten(warnings[0], _COLUMNS - len(end)) + end]
   body += told
   for extra in extras:
     wrapped = _wrap_all([extra])
@@ -64,9 +66,9 @@ def _wrap_all(texts: Iterable[str]) -> list[str]:
   return list(itertools.chain.from_iterable(map(wrapper.wrap, texts)))
 
 
-def _shorten(text: str) -> str:
-  """Cuts a text at a space to one line of 80 columns, with dots at its end."""
-  return textwrap.shorten(text, _COLUMNS, placeholder=" ...")
+def _shorten(text: str, columns: int = _COLUMNS) -> str:
+  """Cuts a text at a space to one line, with dots at its end."""
+  return textwrap.shorten(text, columns, placeholder=" ...")
 
 
 def say(text: str) -> None:

@@ -132,7 +132,7 @@ class TestFind:
       gallery_thresholds.find(_CURVE, 0.01, 50, 1)
     assert "at least 0.1 for a gallery of 50 identities" in str(error.value)
     assert "30 held-out classes, which are too few" in str(error.value)
-    with pytest.raises(errors.FieldError, match=r"above 0.1 for a gall"):
+    with pytest.raises(errors.FieldError, match=r"not be given for a gall"):
       gallery_thresholds.find(_CURVE, 0.1, 101, 1)
 
 

@@ -238,7 +238,7 @@ def warn(
   if share_classes:
     findings.warn(
       "{number} of {total} users have one class to train on, with nothing to"
-      " tell it from; users_per_client=2 or more merges users",
+      " tell it from unless users_per_client merges them with others",
       classes_of_user.index[classes_of_user == 1],
       len(users),
     )

@@ -299,8 +299,11 @@ def find(
       raise errors.FieldError("fpir_certainty", must, f"{certainty:g}")
   threshold, low, high = _interpolate(curve, known, size, images)
   if np.isnan(threshold):
-    least = f"at least {smallest:g}" if smallest else f"above {max(rates):g}"
-    raise errors.FieldError("fpir", f"be {least} {few} less", f"{rate:g}")
+    if smallest is None:
+      must = f"not be given {few} any; a threshold or a cohort may be"
+      raise errors.FieldError("fpir", must, f"{rate:g}")
+    must = f"be at least {smallest:g} {few} less"
+    raise errors.FieldError("fpir", must, f"{rate:g}")
   compared = _compared(curve, images)
   return Promise(
     threshold, known, low, high, smallest, num_classes, compared, weight

@@ -265,7 +265,7 @@ def tell(run: finished_run.FinishedRun) -> str:
     Lines of at most 80 columns: results, cost, warnings, and the directory.
   """
   privacy = run.account.report
-  warnings = list(run.trained["warnings"]) + list(privacy.warnings)
+  warnings = list(privacy.warnings) + list(run.trained["warnings"])
   lines = templates.render("closing.txt", run=run).splitlines()
   extras = templates.render("closing_extras.txt", run=run).splitlines()
   covered = release.say(privacy.epsilon)
@@ -273,10 +273,8 @@ def tell(run: finished_run.FinishedRun) -> str:
     covered = f"the guarantee covers {run_directory.RELEASE}/ alone"
     extras.insert(0, run.account.ledger.participation.breaks_if)
     if run.summary["evaluation_on_training_users"]:
-      warnings.append(
-        "recall is of images that may be of the users who trained: epsilon does"
-        " not cover it"
-      )
+      of_them = "recall is of images of users who may train: epsilon does not"
+      warnings.insert(0, f"{of_them} cover it")
   return progress.end(
     lines,
     warnings=warnings,

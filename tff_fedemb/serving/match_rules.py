@@ -276,11 +276,12 @@ def _describe(
       f" {config.fpir_certainty:g}, over the choice of held-out classes."
     )
   elif not promise.is_supported:
-    smallest = f"{promise.smallest:g}" if promise.smallest else "none"
+    least = "they support no fpir"
+    if promise.smallest:
+      least = f"the smallest that they support is {promise.smallest:g}"
     words += (
       f"\nwarning: {promise.num_classes:,} held-out classes are too few for"
-      f" fpir {config.fpir:g} in a gallery of {num_classes:,}: the smallest"
-      f" that they support is {smallest}."
+      f" fpir {config.fpir:g} in a gallery of {num_classes:,}: {least}."
     )
   if promise.compared == identification.MEAN:
     words += "\nA query is compared with the mean of each class's images."
