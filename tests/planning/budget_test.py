@@ -54,6 +54,18 @@ def test_runs_compose_as_one_accountant_does():
   assert budget_composition.compose([], _DELTA) == 0.0
 
 
+def test_a_run_costs_what_it_tells_by_itself():
+  # Accountants that a participation has beside its own count, if runs had them.
+  ledger = _ledger(
+    1.0, 4, fixed_size.FixedSize(1_000, 100), accountants=("rdp", "pld")
+  )
+  ledger = dataclasses.replace(ledger, delta=1e-4)
+  found = budget_composition.compose([ledger], 1e-4)
+  report = ledger.report()
+  assert report.accountant == "pld"
+  assert found == pytest.approx(report.epsilon, rel=1e-9)
+
+
 def test_runs_without_sampling_are_one_gaussian_mechanism():
   # Two runs, each user at most twice and once in them: sums of 1 / z ** 2.
   assert budget_composition.compose(

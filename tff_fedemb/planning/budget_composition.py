@@ -21,7 +21,6 @@ from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import ledger as ledger_lib
 from tff_fedemb.accounting import tuning
-from tff_fedemb.participation import participation as participation_lib
 
 
 def compose(
@@ -66,10 +65,10 @@ def compose(
       counts[event] += count
   counts.update(selection.event(trial) for trial, selection in tunings)
   events = list(counts.items())
-  claims = [each.participation for each in ledgers]
-  claims += [trial.participation for trial, _ in tunings]
+  every_ledger = [*ledgers, *(trial for trial, _ in tunings)]
+  claims = [each.participation for each in every_ledger]
   relations = {each.neighboring_relation for each in claims}
-  names = _common_accountants(claims)
+  names = _common_accountants(every_ledger)
   if tunings:
     # Only RDP accounts for the choice of the best trial.
     names = [name for name in names if name == "rdp"]
@@ -122,22 +121,23 @@ def _bound_sums(sums: Sequence[composition.RoundSum]) -> composition.RoundSum:
   return composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
 
 
-def _common_accountants(
-  claims: Sequence[participation_lib.Participation],
-) -> list[str]:
-  """Names of the accountants that all participations have.
+def _common_accountants(ledgers: Sequence[ledger_lib.Ledger]) -> list[str]:
+  """Names of the accountants that all runs were accounted by.
 
-  Accountants that are only asked by name count if there is no other in common.
-  Monte Carlo never counts: it accounts for a single run.
+  Without one, all accountants of their participations count. Monte Carlo never
+  counts: it accounts for a single run.
 
   Args:
-    claims: Participations of all runs and tunings, at least one.
+    ledgers: Ledgers of all runs, and of a trial of each tuning, at least one.
 
   Returns:
-    Names in the order of the first participation; empty if there is none.
+    Names in the order of the first ledger; empty if there is none.
   """
-  own = [each.accountants for each in claims]
-  every = [each.accountants + each.further_accountants for each in claims]
+  own = [each.accountants for each in ledgers]
+  every = []
+  for each in ledgers:
+    claim = each.participation
+    every.append(claim.accountants + claim.further_accountants)
   for names in (own, every):
     shared = set(names[0]).intersection(*names[1:]) - {"monte_carlo"}
     if shared:
