@@ -64,7 +64,8 @@ def test_mobilenet_v2_of_keras(tmp_path):
   assert report.num_initialized == 1280 * 8 + 8
   assert " weights of 104 layers from " in report.text
   assert report.text.endswith(
-    "; 10,248 weights are not in it and stay as initialised (embedding)."
+    "; 10,248 weights are not in it and stay as initialised (embedding);"
+    " left out of it: predictions."
   )
 
 

@@ -265,7 +265,7 @@ def test_a_classifier_has_no_more_than_a_head(
   path = tmp_path / "model.h5"
   _write_hdf5(path, weights)
   loaded = pretrained.load_pretrained(small_mobilenet, path)
-  assert loaded.text.endswith("; the file's predictions is left out.")
+  assert loaded.text.endswith("; left out of it: predictions.")
   # A deeper network has all layers of this one, and some between them.
   weights[name] = np.zeros(shape)
   _write_hdf5(path, weights)

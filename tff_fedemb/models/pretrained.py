@@ -152,7 +152,7 @@ def load_pretrained(
       f" ({', '.join(left)})"
     )
   if left_out:
-    text += f"; the file's {', '.join(left_out)} is left out"
+    text += f"; left out of it: {', '.join(left_out)}"
   return PretrainedReport(kind, num_loaded, num_initialized, text + ".")
 
 
