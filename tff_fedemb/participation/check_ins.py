@@ -67,7 +67,6 @@ class CheckIns(participation.Participation):
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
   neighboring_relation_in_words = (
     "zero out one user, whose device comes and goes as before and adds nothing"
-    " to any sum"
   )
   amplification = "none: who is there is not drawn by the server"
 
