@@ -20,6 +20,9 @@ MAX_ROUNDS = 10**9
 # squares, are finite numbers.
 MIN_NOISE_MULTIPLIER = 1e-6
 MAX_NOISE_MULTIPLIER = 1e6
+# Squares of these are far from the ends of single precision.
+MIN_CLIP_NORM = 1e-15
+MAX_CLIP_NORM = 1e15
 
 # Products with a smaller delta are no longer normal numbers.
 DELTA_RANGE = {"minimum": 1e-250, "below": 1}

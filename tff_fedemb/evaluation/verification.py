@@ -302,8 +302,8 @@ class Comparison:
     deviation = self._delete_one(rate, is_class=True)
     # A class of one image has no pair that could be accepted.
     degrees = self._images.num_classes_with_pairs - 1
-    reach = stats.t.ppf(1 - _ERROR / 2, degrees) if degrees else 1.0
-    return self._around(rate, reach, deviation if degrees else None)
+    reach = stats.t.ppf(1 - _ERROR / 2, degrees)
+    return self._around(rate, reach, deviation)
 
   def _sample_interval(
     self,

@@ -43,7 +43,9 @@ class UserSettings(Protection):
     runtime: Runtime of the rounds.
   """
 
-  user_clip_norm: float = config.field(1.0, minimum=1e-15, maximum=1e15)
+  user_clip_norm: float = config.field(
+    1.0, minimum=checks.MIN_CLIP_NORM, maximum=checks.MAX_CLIP_NORM
+  )
   runtime: str = config.field("in_process", choices=runtime_lib.RUNTIMES)
 
 

@@ -118,9 +118,11 @@ class MechanismConfig(config.Config):
   def __post_init__(self):
     super().__post_init__()
     checks.check_noise_multiplier(self.noise_multiplier)
-    # Squares of these are far from the ends of single precision.
     checks.check_number(
-      "clip_norm", self.clip_norm, minimum=1e-15, maximum=1e15
+      "clip_norm",
+      self.clip_norm,
+      minimum=checks.MIN_CLIP_NORM,
+      maximum=checks.MAX_CLIP_NORM,
     )
     if self.noise_multiplier and not self.adds_noise:
       raise errors.FieldError(

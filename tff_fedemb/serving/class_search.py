@@ -52,7 +52,7 @@ def find(
 
   Args:
     index: The gallery; classes are names.
-    queries: Unit embeddings, `[q, dim]`.
+    queries: Unit embeddings, float64 `[q, dim]`.
     paths: Files of the queries, `[q]`; an image of the gallery from the same
       file is not compared with the query.
     compared: `identification.NEAREST` or `identification.MEAN`.
@@ -65,7 +65,6 @@ def find(
   Raises:
     errors.FieldError: If there is nothing to compare a query with.
   """
-  queries = pairs.normalize(queries)
   places = [os.path.realpath(path) for path in paths]
   if compared == identification.MEAN:
     found = _by_mean(index, queries, places)
