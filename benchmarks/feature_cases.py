@@ -12,6 +12,7 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import settings
 from tff_fedemb.features import sweeps
@@ -79,6 +80,8 @@ def execute(config: FeatureBenchmarkConfig) -> None:
     checks.check_integer("num_classes", settings.parse(x, int), minimum=2)
     for x in config.num_classes
   ]
+  if not counts:
+    raise errors.FieldError("num_classes", "have a number", "none")
   utility_plots.plot_measured_by_epsilon(
     f"{config.output}.png",
     {f"{count:,} classes": _sweep(config, count) for count in counts},

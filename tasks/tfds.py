@@ -16,6 +16,7 @@ import pathlib
 from typing import Any
 
 from etils import epy
+import numpy as np
 
 from tasks import photos
 from tasks import task_config
@@ -87,7 +88,9 @@ def _choose_source(info: Any, directory: pathlib.Path) -> tuple[list[str], str]:
   """
   images = []
   for name, feature in info.features.items():
-    if isinstance(feature, tfds.features.Image):
+    # The files of other types, such as float32, hold bits instead of pixels.
+    is_image = isinstance(feature, tfds.features.Image)
+    if is_image and feature.np_dtype in (np.uint8, np.uint16):
       images.append(name)
   # Other splits may be parts of these.
   splits = [split for split in photo_index.SPLITS if split in info.splits]
@@ -95,7 +98,7 @@ def _choose_source(info: Any, directory: pathlib.Path) -> tuple[list[str], str]:
     raise errors.FieldError(
       "tfds_name",
       f"be a data set with a split {', '.join(photo_index.SPLITS)} and one"
-      f" image an example, or one called {_IMAGE}",
+      f" image of 8 or 16 bits an example, or one called {_IMAGE}",
       f"splits {', '.join(info.splits)} and images"
       f" {', '.join(images) or 'none'} in {directory}",
     )

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from tff_fedemb import checks
@@ -26,6 +27,15 @@ def test_infinity_is_a_number_where_it_is_the_maximum():
       checks.check_number("epsilon", value, **options)
   with pytest.raises(ValueError, match="positive and finite, found inf"):
     checks.check_number("epsilon", math.inf, above=0)
+
+
+def test_a_value_of_another_type_takes_one_line():
+  checks.check_type("users", [1], list)
+  with pytest.raises(errors.FieldError) as error:
+    checks.check_type("task", np.zeros([50, 8]), dict)
+  assert str(error.value) == "task must be a dict, found a ndarray."
+  with pytest.raises(errors.FieldError, match="be a text, found 3"):
+    checks.check_type("task", 3, str, "a text")
 
 
 def test_zero_is_given_and_none_is_not():

@@ -31,6 +31,7 @@ _THREADS = pathlib.Path("/proc/self/task")
 
 # An error lists no more choices than these; it names the most similar ones.
 _MOST_LISTED = 40
+_LONGEST_SHOWN = 80
 
 
 def is_number(value: Any) -> bool:
@@ -199,6 +200,27 @@ def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
       words = f"be one of {len(listed)}, such as"
       listed = difflib.get_close_matches(str(value), listed) or listed[:3]
     raise errors.FieldError(name, f"{words} {', '.join(listed)}", repr(value))
+
+
+def check_type(name: str, value: object, kind: type, words: str = "") -> None:
+  """Checks that a value is of a type.
+
+  Args:
+    name: Name in an error.
+    value: Anything.
+    kind: The type that it must have.
+    words: The type in words ["a" and its name].
+
+  Raises:
+    errors.FieldError: If it has another type. A value that takes more than a
+      line, such as an array, is told by its type.
+  """
+  if isinstance(value, kind):
+    return
+  found = repr(value)
+  if "\n" in found or len(found) > _LONGEST_SHOWN:
+    found = f"a {type(value).__name__}"
+  raise errors.FieldError(name, f"be {words or f'a {kind.__name__}'}", found)
 
 
 def check_given(name: str, value: _T | None) -> _T:

@@ -294,10 +294,8 @@ def check(spec: FieldSpec, value: Any) -> Any:
   is_path = spec.type is str and isinstance(value, pathlib.PurePath)
   if is_path or (spec.type is tuple and isinstance(value, Iterable)):
     value = spec.type(value)
-  if not isinstance(value, spec.type):
-    words = {bool: "true or false", str: "a text"}
-    kind = words.get(spec.type, f"a {spec.type.__name__}")
-    raise errors.FieldError(spec.name, f"be {kind}", repr(value))
+  words = {bool: "true or false", str: "a text"}
+  checks.check_type(spec.name, value, spec.type, words.get(spec.type, ""))
   if spec.choices is not None:
     for word in value if spec.type is tuple else (value,):
       checks.check_choice(spec.name, word, spec.choices)

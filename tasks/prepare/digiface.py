@@ -185,12 +185,7 @@ def _list_sources(root: pathlib.Path) -> dict[str, list[_File]]:
 
 
 class Job(output.Job):
-  """A variant in a folder of the publishers' files.
-
-  A user without a readable image keeps an empty file, and so a slot.
-  """
-
-  keeps_empty_files = True
+  """A variant in a folder of the publishers' files."""
 
   def __init__(
     self,

@@ -9,6 +9,7 @@ the last line of a file counts.
 """
 
 import abc
+import collections
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
@@ -69,11 +70,7 @@ class Job(abc.ABC):
     variant: Variant of the task's data; the name of its folder.
     identity: Task, variant, and digests of "tables" or "sources" by name. A
       preparation goes on only if all of these are the same.
-    keeps_empty_files: Whether a user without any image has an empty file,
-      rather than none.
   """
-
-  keeps_empty_files = False
 
   def __init__(self, task: str, variant: str, identity: Mapping[str, Any]):
     """Initialises the job.
@@ -354,8 +351,9 @@ class Preparation:
       Serialised examples.
 
     Raises:
-      BadImageError: At the end, if the file is not to be kept: it is empty, or
-        lacks an image and the policy is "fail".
+      BadImageError: At the end, if the file is not to be kept: it lacks an
+        image and the policy is "fail", all its images are missing, or it is
+        that of the test images and empty.
     """
     left_out = []
     for row in rows:
@@ -371,9 +369,13 @@ class Preparation:
         notes.write(f"\n{json.dumps({file: left_out})}")
         notes.flush()
         os.fsync(notes.fileno())
-    is_empty = len(left_out) == len(rows) and not self._job.keeps_empty_files
-    if is_empty or (left_out and self._policy == "fail"):
+    if left_out and self._policy == "fail":
       raise BadImageError(file)
+    if len(left_out) == len(rows):
+      # Content of a user's images must not decide who has a place.
+      is_absent = bool(rows) and {what for _, what in left_out} == {MISSING}
+      if is_absent or file == tfrecord_files.TEST_FILE_NAME:
+        raise BadImageError(file)
 
   def _finish(self, plan: Plan) -> None:
     """Writes the report and gives the folder its name.
@@ -382,12 +384,15 @@ class Preparation:
       plan: The files, all of which are written or were left out.
     """
     left_out = []
+    missing: collections.Counter[str] = collections.Counter()
     for file, image_id, reason in self._left_out():
       left_out.append(f"{file}: image {image_id}: {reason}")
+      missing[file] += 1
+    is_empty = [missing[file] == len(x) for file, x in plan.files.items()]
     num_written = sum(map(self._is_written, plan.files))
     report = self._job.identity | {
       "num_users": num_written - 1,
-      "num_users_without_images": len(plan.files) - num_written,
+      "num_users_without_images": sum(is_empty),
       "num_images": sum(map(len, plan.files.values())) - len(left_out),
       "num_left_out": len(left_out),
       "left_out": left_out,

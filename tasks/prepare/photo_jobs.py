@@ -289,6 +289,8 @@ def _list_folder(
 ) -> dict[str, _Place]:
   """Finds unpacked images in a folder and below it; the first of each.
 
+  Links to folders are followed; no folder is looked into twice.
+
   Args:
     folder: The folder.
     image_ids: Images to look for.
@@ -297,7 +299,14 @@ def _list_folder(
     Places by image.
   """
   found: dict[str, _Place] = {}
-  for root, names, files in os.walk(folder):
+  visited = set()
+  for root, names, files in os.walk(folder, followlinks=True):
+    facts = os.stat(root)
+    identity = (facts.st_dev, facts.st_ino)
+    if identity in visited:
+      names.clear()
+      continue
+    visited.add(identity)
     names.sort()
     for name in sorted(files):
       image_id = _image_id(name)

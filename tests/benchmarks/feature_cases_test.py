@@ -7,6 +7,14 @@ from PIL import Image
 from tests.binaries import programs
 
 
+def test_no_problem_at_all(tmp_path):
+  ended = programs.call(
+    "benchmark_features", "--num_classes=", f"--output={tmp_path}/made_up"
+  )
+  assert ended.status == 1
+  assert "num_classes must have a number" in ended.errors
+
+
 def test_program(tmp_path):
   ended = programs.call(
     "benchmark_features",

@@ -97,6 +97,10 @@ def test_refuses_to_be_without_users(directory, create):
     create("skip")
   for user_id in _USERS:
     (directory / user_id).unlink()
+  (directory / "2").symlink_to("away")
+  with pytest.raises(errors.DataError, match="2 must be a file or folder that"):
+    create()
+  (directory / "2").unlink()
   with pytest.raises(errors.DataError, match="found none"):
     create()
   directory.rmdir()

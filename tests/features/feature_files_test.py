@@ -71,6 +71,7 @@ def test_however_it_was_saved(tmp_path, save):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
+    ({"features": np.ones([4, 3])}, "array under two names: .*'features'"),
     ({"repr": None}, r"no features and labels among \['label'"),
     ({"repr": np.ones([4, 0])}, r"n and d at least 1, found"),
     ({"repr": np.full([4, 1], None)}, "Object arrays cannot be loaded"),

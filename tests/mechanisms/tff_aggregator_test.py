@@ -172,6 +172,14 @@ def test_correlated_noise_without_its_rounds_is_refused(own, name):
   fe.build_aggregator(own, clients_per_round=3, rounds=8, min_separation=4)
 
 
+def test_parts_of_another_kind_are_refused():
+  with pytest.raises(fe.FieldError, match="mechanism must be a Mechanism"):
+    fe.build_aggregator(fe.Gaussian, clients_per_round=3)
+  banded = fe.Banded(noise_multiplier=1.0, num_bands=4)
+  with pytest.raises(fe.FieldError, match="workload must be a Workload, found"):
+    fe.build_aggregator(banded, clients_per_round=3, rounds=8, workload=0.9)
+
+
 def test_the_page_runs_and_its_epsilon_is_that_of_account(tmp_path):
   """Its programs are run one after the other, as a reader would."""
   blocks = re.findall(r"```py\n(.*?)```", _PAGE.read_text(), re.DOTALL)

@@ -104,6 +104,17 @@ def test_plans_that_are_none(mechanism, options, message):
     _plan(mechanism, "min_separation", **options)
 
 
+def test_parts_of_another_kind_are_refused():
+  mechanism = gaussian.GaussianConfig(noise_multiplier=1.0)
+  claim = poisson.Poisson(users_per_round=50)
+  options = {"num_users": 1_000, "rounds": 2}
+  message = "participation must be a Participation, found 'poisson'"
+  with pytest.raises(errors.FieldError, match=message):
+    planning.epsilon(mechanism, "poisson", **options)
+  with pytest.raises(errors.FieldError, match="mechanism must be a Mechanism"):
+    planning.epsilon(claim, mechanism, **options)
+
+
 def test_a_delta_of_zero_is_refused():
   mechanism = gaussian.GaussianConfig(noise_multiplier=1.0)
   claim = poisson.Poisson(users_per_round=50)

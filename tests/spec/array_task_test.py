@@ -99,10 +99,12 @@ def test_a_spec_is_shown_without_its_arrays():
     ({"test": (_IMAGES[:2], [0.0, np.nan])}, "test"),
     ({"test": (_IMAGES[:, :1], _LABELS)}, "test"),
     ({"test": (_IMAGES, _LABELS[:2])}, "test"),
+    ({"test": _IMAGES}, r"test must be a pair \(images, labels\), found a"),
+    ({"validation": _IMAGES}, "validation"),
   ],
 )
 def test_arrays_that_do_not_fit_are_refused(changes, name):
-  with pytest.raises(errors.FieldError, match=f"{name} must"):
+  with pytest.raises(errors.FieldError, match=name):
     _create(**changes)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tff_fedemb import errors
 from tff_fedemb.models import starts
+from tff_fedemb.participation import poisson
 from tff_fedemb.spec import array_task
 from tff_fedemb.spec import suggestions
 
@@ -167,6 +168,11 @@ def test_pooled_data_get_settings_too():
     ({"clients_per_round": 0}, "clients_per_round must be an integer of at le"),
     ({"users_per_client": "2"}, "users_per_client must be an integer of at le"),
     ({"users_per_round": 8}, "users_per_round must not be given: it is client"),
+    # The rules would not follow the fields of an object.
+    (
+      {"participation": poisson.Poisson(users_per_round=8)},
+      "participation must be a name; give its fields .*, found a Poisson",
+    ),
   ],
 )
 def test_settings_that_cannot_be_followed_are_refused(given, message):

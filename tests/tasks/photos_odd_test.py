@@ -158,6 +158,32 @@ def test_a_cut_photo_is_found_where_all_are_decoded(root, create):
   assert clients.read_client(task, "0")[1].size == 8
 
 
+def test_a_folder_whose_disk_is_away(root, create):
+  # The target may be a user, or a user's class.
+  _change(root, "link zoe ../away; link ann/z ../../away/a")
+  message = clients.read_error(create)
+  assert "2 bad examples: zoe: leads to nothing, or" in message
+  assert "ann/z: leads to nothing" in message
+  assert len(create(on_bad_example="skip").train_users) == 4
+  _change(root, "photo ../away/a/1.jpg; photo ../away/d/1.jpg")
+  task = create()
+  assert not task.bad_examples.lines
+  assert len(task.train_users) == 5
+
+
+def test_a_photo_that_may_be_read_again(root, create, monkeypatch):
+  def refuse(path, *unused, **options):
+    raise PermissionError(13, "Permission denied", path)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(photo_checks, "open", refuse, raising=False)
+    # Only such photos are opened here.
+    (root / "ann" / "a" / "0.jpg").rename(root / "ann" / "a" / "0.webp")
+    assert "0.webp: cannot be read: Permission" in clients.read_error(create)
+  # Neither its size nor its time has changed.
+  assert not create().bad_examples.lines
+
+
 def test_a_folder_that_cannot_be_read(root, create, monkeypatch):
   scan = os.scandir
 
@@ -212,6 +238,7 @@ def test_bad_rows_are_named_or_left_out(
     _csv().replace(b",ann,", b",NA,"),
     _csv().replace(b",ann,", b",007,"),
     _csv().replace(b",ann,", b',"a ""b"", c",'),
+    _csv().replace(b",ann,", b', "ann",', 5),
     # Texts of several lines are no quoting errors.
     b"\n".join(line + b',"x, y\nz"' for line in _csv().splitlines()),
   ],
@@ -277,6 +304,28 @@ def test_an_image_of_two_users_is_left_out(create_from_table, owners):
   assert len(task.train_users) == len(create_from_table(others).train_users)
 
 
+@pytest.mark.parametrize("name", ["label", "split"])
+def test_an_image_has_one_label_and_one_split(create_from_table, name):
+  splits = {"a": "test", "b": "test", "c": "validation", "d": "validation"}
+  rows = trees.rows(split=lambda _, label: splits.get(label, "train"))
+  another = {"label": "b", "split": "train"}[name]
+  rows.append({**rows[0], "user": "eve", name: another})
+  message = clients.read_error(create_from_table, rows)
+  assert f"1 bad example: {rows[0]['image']}: listed with another {name}" in (
+    message
+  )
+
+
+def test_names_in_two_spellings_are_told(create_from_table):
+  rows = trees.rows()
+  rows[-1]["user"] = "zo\u00eb"
+  rows[-2]["user"] = "zoe\u0308"
+  task = create_from_table(rows)
+  expected = "1 names in other Unicode characters are taken for one: zo\u00eb."
+  assert expected in task.warnings
+  assert len(task.train_users) == 5
+
+
 def _quote(*rows, column=2, closes=False):
   """A table with a stray quotation mark in rows; the last may close."""
   lines = [line.split(b",") for line in _csv().splitlines()]
@@ -320,12 +369,12 @@ def test_images_of_users_who_own_all_together(create_from_table, hold_out):
     {**row, "user": together.get(row["user"], row["user"])}
     for row in trees.rows()
   ]
-  # Each owner has a label of their own for the first image.
+  # The owners of the first image have a row each.
   rows[0]["user"] = "ann"
-  rows.append({**rows[0], "user": "eve", "label": "b"})
+  rows.append({**rows[0], "user": "eve"})
   task = create_from_table(rows, hold_out=hold_out)
   assert any("16 images are left out" in line for line in task.warnings)
-  assert _count_images(task) == 16 * 3 + 1
+  assert _count_images(task) == 16 * 3
   assert len(task.train_users) == {"classes": 3, "users": 1}[hold_out]
   assert task.evaluation_on_training_users == (hold_out == "classes")
 

@@ -13,6 +13,7 @@ from tests.tasks import clients
 from tests.tasks import trees
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
+from tff_fedemb.data import photo_index
 from tff_fedemb.data import photo_listing
 
 
@@ -125,6 +126,15 @@ class TestIndex:
       patch.setattr(photo_folder, "list_folder", None)
       with pytest.raises(TypeError):
         create()
+
+  def test_photos_of_a_long_table_are_missed(
+    self, root, create_from_table, monkeypatch
+  ):
+    monkeypatch.setattr(photo_index, "MAX_LOOKED_INTO", 10)
+    create_from_table(trees.rows())
+    (root / "ann" / "a" / "0.jpg").unlink()
+    message = clients.read_error(create_from_table, trees.rows())
+    assert "ann/a/0.jpg: missing" in message
 
   def test_names_may_hold_anything(self, tmp_path, create):
     names = ["o'hara", 'a "b"', "x;y", "ü", "\xa0", "a\nb", "%s", "{x}", "-"]

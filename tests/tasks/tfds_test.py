@@ -179,3 +179,17 @@ def test_what_cannot_be_used_is_refused_or_left_out(tmp_path, create):
   (tmp_path / "cache").rename(tmp_path / "old")
   with pytest.raises(errors.DataError, match="must be a data set that can be"):
     create(**options)
+
+
+def test_images_of_real_numbers_are_refused(tmp_path, create):
+  images = np.zeros([8, 6, 8, 1], np.float32)
+  features = {
+    "image": tfds.features.Image(shape=(6, 8, 1), dtype=np.float32),
+    "label": tfds.features.ClassLabel(num_classes=8),
+  }
+  examples = {"image": images, "label": np.arange(8)}
+  _store(tmp_path, "real", features, {"train": examples})
+  message = clients.read_error(
+    create, tfds_name="real", tfds_user=None, data_dir=tmp_path
+  )
+  assert "one image of 8 or 16 bits an example" in message

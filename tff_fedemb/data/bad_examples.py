@@ -29,6 +29,8 @@ ARCHIVE_ERRORS = (
 
 # The fault of a file that no longer exists.
 MISSING = "missing"
+# How the fault of a file begins that the system refuses to read.
+CANNOT_BE_READ = "cannot be read"
 
 _NUM_NAMED = 5
 
@@ -197,7 +199,7 @@ def describe_fault(error: OSError) -> str:
   """
   if isinstance(error, FileNotFoundError | NotADirectoryError):
     return MISSING
-  return f"cannot be read: {error.strerror}"
+  return f"{CANNOT_BE_READ}: {error.strerror}"
 
 
 def read_bytes(path: bytes) -> bytes:

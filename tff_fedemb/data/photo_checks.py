@@ -114,19 +114,23 @@ def leave_out_repeated(
 
   Args:
     photos: A row for each owner of a photo, changed in place. `split` of a
-      repeated row becomes `photo_index.LEFT_OUT`; a row with another label gets
-      a `fault`.
+      repeated row becomes `photo_index.LEFT_OUT`. An image has one label and
+      one split: a row with another one gets a `fault`, whoever owns it.
     findings: Receives the warning.
   """
-  is_again = photos.duplicated(["path", "user"])
-  is_same = photos.duplicated(["path", "user", "label"])
+  several = photos[photos.duplicated("path", keep=False)]
+  firsts = several.groupby("path")
+  for name in ("label", "split"):
+    is_other = several[name] != firsts[name].transform("first")
+    is_other &= photos["fault"].isna()[several.index]
+    others = several.index[is_other]
+    photos.loc[others, "fault"] = f"listed with another {name} before"
+  is_same = photos.duplicated(["path", "user", "label", "split"])
   photos.loc[is_same, "split"] = photo_index.LEFT_OUT
   findings.warn(
     "{number} rows list an image again and are left out",
     photos["path"][is_same].map(os.fsdecode),
   )
-  is_other = is_again & ~is_same & photos["fault"].isna()
-  photos.loc[is_other, "fault"] = "listed with another label before"
 
 
 def bound_contributions(
@@ -179,7 +183,7 @@ def bound_contributions(
   )
   # An owner with several rows for an image has it once.
   is_again = photos["path"].isin(together)
-  is_again &= photos.duplicated(["path", "label"])
+  is_again &= photos.duplicated(["path", "label", "fault"])
   return photos.assign(
     user=places.map(photo_table.OWNERS.join),
     split=photos["split"].where(is_kept, photo_index.LEFT_OUT),

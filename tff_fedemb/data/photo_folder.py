@@ -19,6 +19,9 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_index
 
+# Reason of a warning that names names.
+TAKEN_FOR_ONE = "{number} names in other Unicode characters are taken for one"
+
 
 @dataclasses.dataclass
 class Findings:
@@ -80,6 +83,7 @@ def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
   """Lists the visible entries of a folder by name, links last.
 
   A folder that cannot be read is noted in `findings` as `shown`, and is empty.
+  What leads to nothing, and may have been a folder, is noted and left out.
   """
   findings.add_source(path)
   try:
@@ -93,7 +97,22 @@ def _scan(path: str, shown: str, findings: Findings) -> list[os.DirEntry[str]]:
     # It may become readable without a change that a later start would notice.
     findings.sources.append((os.fsencode(path), -2, -2))
     return []
-  return sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
+  there = []
+  for entry in entries:
+    if _is_image(entry.name) or os.path.exists(entry.path):
+      there.append(entry)
+    else:
+      findings.add_source(entry.path)
+      name = os.path.join(shown, show_name(entry.name))
+      what = "leads to nothing, or to what cannot be examined"
+      findings.bad.append((name, what))
+  return sorted(there, key=lambda entry: (entry.is_symlink(), entry.name))
+
+
+def _is_image(name: str) -> bool:
+  """Whether the name of a file is that of an image."""
+  suffix = os.path.splitext(name)[1].lower()
+  return suffix in image_folder.READABLE_SUFFIXES
 
 
 def _walk(root: str, findings: Findings) -> Iterator[tuple[str, int, bool]]:
@@ -187,10 +206,7 @@ def _note_odd(
   )
   names = folders[["depth", "name"]].drop_duplicates()
   shown = names.assign(name=names["name"].map(show_name))
-  findings.warn(
-    "{number} names in other Unicode characters are taken for one",
-    shown["name"][shown.duplicated()],
-  )
+  findings.warn(TAKEN_FOR_ONE, shown["name"][shown.duplicated()])
 
 
 # Names that are not UTF-8 have surrogates, which pandas' string type refuses.
@@ -221,8 +237,7 @@ def list_folder(
   )
   entries["folder"] = entries["path"].map(os.path.dirname)
   entries["name"] = entries["path"].map(os.path.basename)
-  suffixes = entries["name"].map(lambda name: os.path.splitext(name)[1].lower())
-  has_suffix = suffixes.isin(image_folder.READABLE_SUFFIXES)
+  has_suffix = entries["name"].map(_is_image).astype(bool)
   entries["is_image"] = has_suffix & ~entries["is_folder"]
   of_people = _is_of_people(entries)
   depth = 2 if of_people else 3

@@ -17,6 +17,7 @@ import pandas as pd
 
 from tff_fedemb import errors
 from tff_fedemb import whole_files
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
@@ -245,10 +246,16 @@ def _find_watched(
   """Lists files and folders; when one changes, the index is made again.
 
   Long lists are watched by their folders, except for photos with a fault or a
-  copy.
+  copy. A photo that the system would not read may become readable without a
+  change of its size or time: it is looked at again at every start.
   """
   if len(photos) > photo_index.MAX_LOOKED_INTO:
+    for folder in photos["file"].map(os.path.dirname).unique():
+      findings.add_source(folder)
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
+  faults = photos["fault"].fillna("")
+  is_refused = faults.str.startswith(bad_examples.CANNOT_BE_READ)
+  photos = photos.assign(mtime_ns=photos["mtime_ns"].mask(is_refused, -2))
   for copy in photos["converted"].dropna():
     findings.add_source(copy)
   columns = ["file", "size", "mtime_ns"]

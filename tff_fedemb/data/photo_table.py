@@ -63,7 +63,9 @@ def check_quotes(file: TextIO, separator: str) -> None:
   Raises:
     ValueError: If there is another mark; it names the row, counted from 1.
   """
-  reader = csv.reader(file, delimiter=separator, strict=True)
+  reader = csv.reader(
+    file, delimiter=separator, strict=True, skipinitialspace=True
+  )
   num_columns = 0
   # Numbers of rows and lines that were read without an error.
   row = 0
@@ -102,6 +104,8 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
     dtype=str,
     na_filter=False,
     skip_blank_lines=False,
+    # A quotation mark may follow a space.
+    skipinitialspace=True,
     encoding="utf-8-sig",
   ).fillna("")
 
@@ -263,8 +267,10 @@ def list_table(
     rows["image"].map(found).tolist(),
     columns=["path", "size", "mtime_ns", "fault"],
   )
-  photos["user"] = rows["user"].map(photo_folder.show_name)
-  photos["label"] = rows["label"].map(photo_folder.show_name)
+  for name in ("user", "label"):
+    photos[name] = rows[name].map(photo_folder.show_name)
+    shown = rows[name].drop_duplicates().map(photo_folder.show_name)
+    findings.warn(photo_folder.TAKEN_FOR_ONE, shown[shown.duplicated()])
   if _SPLIT in rows:
     photos[_SPLIT] = rows[_SPLIT].map(photo_index.SPLITS.index)
   return photos

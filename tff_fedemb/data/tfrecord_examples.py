@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import hashlib
 import os
 import pathlib
+import stat
 
 import numpy as np
 import pandas as pd
@@ -72,10 +73,12 @@ def _list_files(directory: str | os.PathLike[str]) -> list[str]:
   names = []
   try:
     for entry in os.scandir(directory):
-      if entry.is_file() and not entry.name.startswith("."):
+      # A link that leads nowhere may have been a user, whose place it keeps.
+      if stat.S_ISREG(entry.stat().st_mode) and entry.name[0] != ".":
         names.append(entry.name)
   except OSError as error:
-    raise bad_examples.create_error(directory, error, "folder") from error
+    kind = "file or folder"
+    raise bad_examples.create_error(directory, error, kind) from error
   if not names:
     raise errors.DataError(
       f"{directory} must hold a file for each user, found none."

@@ -132,6 +132,8 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
   try:
     with mistakes_in(path), np.load(path) as archive:
       members = {_NAMES.get(name, name): name for name in archive.files}
+      if len(members) < len(archive.files):
+        raise ValueError(f"an array under two names: {sorted(archive.files)}")
       if not {"repr", "label"} <= members.keys():
         raise ValueError(f"no features and labels among {sorted(members)}")
       values = {}

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.mechanisms import mechanism as mechanism_lib
 from tff_fedemb.mechanisms import strategy as strategy_lib
@@ -115,7 +116,9 @@ def build_aggregator(
     DpEvent: that of the mechanism for the rounds; `epsilon` also takes into
       account who takes part. The guarantee covers only what this aggregator
       releases: if a process has several aggregators, give it one of these for
-      each. Training metrics are not private.
+      each. They see the same clients in a round, so k aggregators of noise
+      multiplier z cost as much as one of z / sqrt(k). Training metrics are not
+      private.
 
   Args:
     mechanism: For instance `Gaussian(noise_multiplier=1.0, clip_norm=0.1)`.
@@ -145,6 +148,8 @@ def build_aggregator(
     >>> isinstance(factory, tff.aggregators.WeightedAggregationFactory)
     True
   """
+  checks.check_type("mechanism", mechanism, mechanism_lib.MechanismConfig)
+  checks.check_type("workload", workload, strategy_lib.Workload)
   schedule = None
   if rounds is not None:
     schedule = mechanism_lib.Schedule(

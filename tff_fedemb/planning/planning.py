@@ -395,6 +395,9 @@ def epsilon(
     >>> round(cost, 2)
     0.21
   """
+  checks.check_type("mechanism", mechanism, mechanism_lib.MechanismConfig)
+  kind = participation_lib.Participation
+  checks.check_type("participation", participation, kind)
   claim = participation.for_users(num_users)
   plan = Plan(
     mechanism,

@@ -88,6 +88,10 @@ class ArrayTask(task_lib.TaskSource):
 
   def __post_init__(self):
     held_out = self._held_out
+    for name, pair in held_out.items():
+      if not isinstance(pair, tuple | list) or len(pair) != 2:
+        kind = f"a {type(pair).__name__}"
+        raise errors.FieldError(name, "be a pair (images, labels)", kind)
     given = {name: images for name, (images, _) in held_out.items()}
     images = _read({"images": self.images, **given})
     num_rows = len(images["images"])
@@ -110,7 +114,8 @@ class ArrayTask(task_lib.TaskSource):
 
     Without data for validation, those for test stand in.
     """
-    return {"test": self.test, "validation": self.validation or self.test}
+    validation = self.test if self.validation is None else self.validation
+    return {"test": self.test, "validation": validation}
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, ArrayTask) and self.to_json() == other.to_json()

@@ -232,7 +232,7 @@ def _create_participation(
   users = goal * asked.users_per_client
   if users > num_users:
     raise errors.FieldError(
-      "clients_per_round x users_per_client",
+      "users_per_round (clients_per_round x users_per_client)",
       f"be at most the number of users, {num_users:,}",
       f"{goal} x {asked.users_per_client} = {users}",
     )

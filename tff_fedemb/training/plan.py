@@ -128,6 +128,7 @@ def plan(
     0.78
   """
   checks.check_not_forked()
+  checks.check_type("spec", spec, spec_lib.RunSpec)
   num_users = spec.task.num_train_users
   cost: run_cost.RunCost
   if not measure and task is None and num_users is not None:

@@ -81,6 +81,7 @@ def train(
   """
   watch = progress.Stopwatch.of_process()
   checks.check_not_forked()
+  checks.check_type("spec", spec, spec_lib.RunSpec)
   # TFF's worker would outlive a notebook, and complain at the end of a script.
   worker_process.end_worker_on_exit()
   run_dir = os.fspath(run_dir)

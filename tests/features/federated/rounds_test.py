@@ -188,6 +188,13 @@ def test_one_user_alone_is_not_protected():
     _fit_federated(sgd.Sgd(), [7] * len(_ONE_EACH), epsilon=1.0, delta=0.1)
 
 
+def test_an_epsilon_that_needs_too_much_noise():
+  with pytest.raises(errors.FieldError, match="epsilon must need noise of 1,"):
+    _fit_federated(
+      least_squares.LeastSquares(), _ONE_EACH, epsilon=1e-9, delta=1e-100
+    )
+
+
 @pytest.mark.slow
 def test_noise_of_the_release(tmp_path):
   """As the budget plans it, fresh for each number, tensor and round.

@@ -187,8 +187,12 @@ class TestBadImages:
   def test_user_or_test_set_without_images(self, source, output):
     made_up.write_gld(source, images={"cd1": b"", "ab0": b""})
     assert made_up.prepare_gld(source, output, "skip")
-    assert os.listdir(output / "gld160k" / "train") == ["17"]
+    train = output / "gld160k" / "train"
+    # What their images hold does not decide who has a place.
+    assert sorted(os.listdir(train)) == ["17", "9"]
+    assert not (train / "9").read_bytes()
     report = _read_report(output)
+    assert report["num_users"] == 2
     assert report["num_users_without_images"] == 1
     assert report["num_left_out"] == 3
     made_up.write_gld(source, images={"cd4": b"", "ef5": b""})

@@ -68,8 +68,12 @@ def test_inaturalist_is_what_tff_writes(tmp_path, output, variant):
 
 def test_tar_that_is_unpacked(source, output):
   made_up.prepare_gld(source, output)
+  elsewhere = source.parent / "elsewhere"
   with tarfile.open(source / "images_007.tar") as archive:
-    archive.extractall(source / "train")
+    archive.extractall(elsewhere)
+  # Another disk has them; the second link leads to them again.
+  (source / "train").symlink_to(elsewhere)
+  (elsewhere / "loop").symlink_to(elsewhere)
   (source / "images_007.tar").unlink()
   assert made_up.prepare_gld(source, source / "output")
   assert made_up.read_files(source / "output") == made_up.read_files(output)

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.data import pipelines
 from tff_fedemb.features import budget as budget_lib
@@ -264,6 +265,11 @@ def fit(
     shares = {release.name: release.share / total for release in planned}
     planned = (budget_lib.PlannedRelease(STATISTICS),)
   budget = budget_lib.calibrate(planned, epsilon=epsilon, delta=delta)
+  if max(budget.noise_multipliers.values()) > checks.MAX_NOISE_MULTIPLIER:
+    most = f"{checks.MAX_NOISE_MULTIPLIER:,.0f}"
+    raise errors.FieldError(
+      "epsilon", f"need noise of {most} clip norms at most at delta", epsilon
+    )
   if budget.epsilon < math.inf:
     checks.check_not_alone("users", len(names))
   stddevs = {}
