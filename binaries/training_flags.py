@@ -18,6 +18,7 @@ from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.mechanisms import registry as aggregators
 from tff_fedemb.participation import check_ins
 from tff_fedemb.participation import fixed_size
+from tff_fedemb.records import chain
 from tff_fedemb.spec import spec as spec_lib
 from tff_fedemb.spec import suggestions
 from tff_fedemb.spec import task as task_lib
@@ -190,6 +191,9 @@ def execute(options: RunOptions, flags: SpecFlags) -> None:
   """
   spec, task = open_spec(flags, is_smoke=options.smoke)
   if options.dry_run:
+    if options.run_dir and chain.Chain(options.run_dir).found:
+      # The run has been charged already.
+      spec = dataclasses.replace(spec, privacy_budget=None)
     print(plan.plan(spec, task=task))
     print("\nA dry run: nothing was trained and nothing written.")
     return

@@ -332,14 +332,19 @@ def test_images_are_shown_if_they_may_be(
 
 
 @pytest.mark.slow
-def test_two_runs_are_compared(run_dir, copy, summary, tmp_path):
-  _change(copy / "summary.json", algorithm=_NASTY)
-  parsed = _write(tmp_path, run_dir, copy)
-  recalls = " ".join(
-    f"{summary['recall_at_far'][rate]:.4f}" for rate in ("0.001", "0.01", "0.1")
-  )
-  assert f"first fedemb 3 {recalls}" in parsed.text
-  assert f"copy {_NASTY} 3 {recalls}" in parsed.text
+def test_two_runs_are_compared(run_dir, data_dir, copy, tmp_path):
+  ended, _ = _call(tmp_path, run_dir, copy)
+  message = "--run_dirs must be of different runs, found one of them and a copy"
+  programs.check_refused(ended, message)
+  second = tmp_path / "second"
+  programs.succeed("run_federated", *_flags(data_dir, second))
+  _change(second / "summary.json", algorithm=_NASTY)
+  parsed = _write(tmp_path, run_dir, second)
+  for path, algorithm in ((run_dir, "fedemb"), (second, _NASTY)):
+    found = json.loads((path / "summary.json").read_text())["recall_at_far"]
+    recalls = [f"{found[rate]:.4f}" for rate in ("0.001", "0.01", "0.1")]
+    row = f"{path.name} {algorithm} 3 {' '.join(recalls)}"
+    assert row in parsed.text
   assert len(parsed.all("script")) == 1
   assert len(parsed.all("img")) == 15
 

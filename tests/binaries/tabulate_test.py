@@ -113,7 +113,7 @@ def test_mistakes_are_one_line(tmp_path):
     ([run_dir, "--output_png=/none/a.png"], "--output_png must be in"),
     (
       [run_dir, f"--baseline={run_dir}", "--x_axis=num_users"],
-      "--x_axis must not be set beside baseline, found num_users",
+      "--x_axis must be set beside output_png and no baseline, found num_users",
     ),
     ([run_dir, f"--output_png={path}"], "runs must include some with noise"),
   ):

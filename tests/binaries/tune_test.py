@@ -8,12 +8,14 @@ import pytest
 from binaries import tune as tune_program
 from tests.binaries import closing
 from tests.binaries import programs
+from tff_fedemb import errors
 from tff_fedemb.accounting import tuning
 from tff_fedemb.mechanisms import banded
 from tff_fedemb.models import heads
 from tff_fedemb.records import chain as chain_lib
 from tff_fedemb.records import model_card
 from tff_fedemb.records import sampling_key
+from tff_fedemb.report import account
 
 _TINY = (
   "--task=emnist",
@@ -154,6 +156,16 @@ def test_tuning_of_real_trials(tune, data_dir, tmp_path, monkeypatch):
     sampling_key.read(directory / f"trials/00{i}/checkpoints") for i in range(2)
   }
   assert len(keys - {None}) == 2
+  # A trial may not be given away at the epsilon of one run.
+  trial = directory / "trials/000"
+  with pytest.raises(errors.FieldError, match="found a trial of a tuning"):
+    account.check_release(trial)
+  first, *_ = account.recompute(trial).report.warnings
+  assert first == account.TRIAL_WARNING
+  assert (
+    account.check_release(directory)["epsilon"]
+    == (report["privacy"]["epsilon"])
+  )
   ledger = chain_lib.Chain(directory / "trials/000").ledger
   expected = tuning.RepeatAndSelect(1.0).epsilon(ledger)
   assert report["privacy"]["epsilon"] == pytest.approx(expected)

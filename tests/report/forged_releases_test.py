@@ -150,7 +150,7 @@ _FORGED = {
   ),
   "an earlier version": (
     _end_as_an_earlier_version,
-    "with digests of release/, found none: it is of an earlier version",
+    "with digests of release/, found none: the run or tuning was cut off",
   ),
   "an earlier version, recorded": (
     lambda run: (_end_as_an_earlier_version(run), _record(run)),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 
@@ -88,6 +89,23 @@ def test_a_run_of_several_names_counts_once(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   names = ("runs/*", path, "runs/../runs/a", "./runs/a/", "link")
   assert len(read(*names)) == 2
+
+
+def test_copies_of_a_run_count_once(tmp_path, capsys):
+  path = write_run(tmp_path / "a")
+  # Another seed is no copy, whatever its figures.
+  write_run(tmp_path / "c", seed=2)
+  shutil.copytree(path, tmp_path / "b")
+  found = read(tmp_path / "*")
+  assert [path.name for path in found.path] == ["a", "c"]
+  assert "a copy of another run, left out: " in capsys.readouterr().err
+
+
+def test_a_trial_is_told_from_a_run(tmp_path, monkeypatch, capsys):
+  path = write_run(tmp_path / "a")
+  monkeypatch.setattr(chain_lib.Chain, "is_trial", True)
+  read(path)
+  assert f"{path}: this is a trial of a tuning" in capsys.readouterr().err
 
 
 def test_sampling_seeds_are_one_measurement_of_their_own(tmp_path):

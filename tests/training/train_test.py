@@ -1,11 +1,13 @@
 """Tests of `fe.train` where a program has more to do than train."""
 
 import asyncio
+import shutil
 
 import pytest
 
 from tests.training import tiny_specs
 import tff_fedemb as fe
+from tff_fedemb.report import account
 
 
 @pytest.mark.slow
@@ -32,6 +34,14 @@ def test_a_complete_run_exports_only_to_where_it_can(tmp_path):
     )
 
   train(None)
+  # A lost model is written again, as it was.
+  weights = tmp_path / "run/release/saved_model/variables"
+  before = {path.name: path.read_bytes() for path in weights.iterdir()}
+  shutil.rmtree(weights)
+  train(None)
+  after = {path.name: path.read_bytes() for path in weights.iterdir()}
+  assert after == before
+  account.check_release(tmp_path / "run")
   with pytest.raises(fe.FieldError, match="export_backbone must be a path wh"):
     train("none/backbone")
   assert not (tmp_path / "none").exists()

@@ -142,7 +142,7 @@ def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
 _FORGED = {
   "release/tuning.json": "tuning.json that agrees with its trials/given_away",
   f"release/saved_model/{model_card.PATH}": "model_card.json that agrees with",
-  "trials/given_away.json": "found none: it is of an earlier version",
+  "trials/given_away.json": "found none: the run or tuning was cut off",
 }
 
 

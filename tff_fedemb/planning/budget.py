@@ -296,7 +296,7 @@ def read(path: str | os.PathLike[str]) -> Budget:
     ) from error
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
     raise errors.FieldError(
-      "privacy_budget", "be a privacy budget", f"{path}: {error}"
+      "privacy_budget", "be a privacy budget", f"{path}: {error}".rstrip(".")
     ) from error
 
 

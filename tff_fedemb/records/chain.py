@@ -306,6 +306,11 @@ class Chain:
     return ledger.with_runs(self.planned.noise, runs_of_rounds)
 
   @property
+  def is_trial(self) -> bool:
+    """Whether the run is a trial of a tuning, and costs what that does."""
+    return bool(self.found.get("is_trial"))
+
+  @property
   def run_id(self) -> str:
     """Identifier of the run and of its copies; it reveals nothing else."""
     return digest(self.found["nonce"].encode())

@@ -38,6 +38,7 @@ TUNING_DIGESTS = "trials/given_away.json"
 TUNING_MARKS = "trials/marks.json"
 
 _LOCK = ".lock"
+_MOVED = "If files were moved, a link at their old place lets the run go on."
 
 
 def _error(requirement: str, found: str) -> errors.FieldError:
@@ -196,9 +197,11 @@ class RunDirectory:
       if found is not None:
         different = differ(found, asked, varying)
       if different:
-        raise _error(
+        raise errors.FieldError(
+          "run_dir",
           "be new or of a run with the same settings",
           f"{self.path} with {different}",
+          _MOVED if "='/" in different else "",
         )
       self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
     except OSError as error:

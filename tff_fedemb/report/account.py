@@ -43,6 +43,10 @@ with epy.lazy_imports():
 # The first line of the chain has digests of these files.
 _FILES = (run_directory.SPEC, run_directory.DEPLOYMENT)
 _METRICS = "metrics.csv"
+TRIAL_WARNING = (
+  "this is a trial of a tuning: to choose among trials costs what the tuning"
+  " does"
+)
 # Epsilons of the same events by the same library differ only by rounding.
 _RELATIVE_TOLERANCE = 1e-6
 _COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms", "epsilon")
@@ -88,6 +92,24 @@ def digest_files(
     if path.exists():
       digests[name] = chain_lib.digest(path.read_bytes())
   return digests
+
+
+def is_complete(run_dir: str | os.PathLike[str]) -> bool:
+  """Whether a run has ended, and its released model is still there.
+
+  The page may be lost, since `page.restore_release` writes it again.
+
+  Args:
+    run_dir: Directory of the run.
+
+  Raises:
+    errors.FieldError: If its chain is damaged.
+  """
+  path = pathlib.Path(run_dir)
+  if not (path / run_directory.SUMMARY).exists():
+    return False
+  names = chain_lib.Chain(path).given_away.keys() - {run_directory.REPORT}
+  return all((path / name).exists() for name in names)
 
 
 def open_chain(run_dir: str | os.PathLike[str]) -> chain_lib.Chain:
@@ -282,7 +304,9 @@ def _compare_files(
     raise errors.FieldError(
       "run_dir",
       f"hold a {record} with digests of {run_directory.RELEASE}/",
-      "none: it is of an earlier version, and nothing can be compared",
+      "none: the run or tuning was cut off at its end, or is of an earlier"
+      " version",
+      "If it was cut off, the command that began it writes them.",
     )
   found = release.digest_files(path)
   names = set(found)
@@ -417,6 +441,9 @@ def recompute(
   asked = run_directory.read_json(run_dir / run_directory.SPEC)
   with participation_trace.TraceReader(run_dir / run_directory.TRACE) as trace:
     report = ledger.report(trace)
+    if chain.is_trial:
+      warnings = (TRIAL_WARNING, *report.warnings)
+      report = dataclasses.replace(report, warnings=warnings)
     notes = [_replay(run_dir, asked.get("sampling_seed"), ledger, trace)]
     if trace.num_rounds > ledger.rounds:
       notes.append(
@@ -455,6 +482,13 @@ def check_release(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
   names = ["epsilon", "delta"]
   if (path / run_directory.SUMMARY).exists():
     run = recompute(run_dir)
+    if run.chain.is_trial:
+      raise errors.FieldError(
+        "run_dir",
+        "be of a run or a tuning",
+        f"a trial of a tuning in {path}",
+        "All of it is secret; the tuning's own release/ may be given away.",
+      )
     files = _compare_files(path, run.chain.given_away)
     _compare(path, _card(), run.report)
     values = run.report.to_json()

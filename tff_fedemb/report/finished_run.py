@@ -78,7 +78,7 @@ class FinishedRun:
     try:
       summary = json.loads((path / run_directory.SUMMARY).read_text())
     except FileNotFoundError as error:
-      raise _not_finished(path, f"no {run_directory.SUMMARY}") from error
+      raise _not_finished(path, _NO_SUMMARY) from error
     except (OSError, ValueError) as error:
       raise _not_finished(path, error) from error
     run = cls(spec_lib.read(path), str(path), name)
@@ -283,6 +283,11 @@ class FinishedRun:
       return pd.read_csv(self.path / run_directory.DEPLOYED_ROUNDS)
     except (OSError, ValueError) as error:
       raise _not_finished(self.path, error) from error
+
+
+_NO_SUMMARY = (
+  f"no {run_directory.SUMMARY}; the command that began the run goes on with it"
+)
 
 
 def _not_finished(path: pathlib.Path, why: Exception | str) -> errors.DataError:

@@ -23,6 +23,7 @@ from tff_fedemb.evaluation import retrieval
 from tff_fedemb.evaluation import verification
 from tff_fedemb.planning import extrapolation
 from tff_fedemb.records import run_directory
+from tff_fedemb.report import account
 from tff_fedemb.report import finished_run
 
 with epy.lazy_imports():
@@ -106,6 +107,9 @@ def read_all(run_dirs: Sequence[str]) -> list[finished_run.FinishedRun]:
       raise error.renamed("run_dirs") from error
     runs.append(run)
   check_one_task("run_dirs", [str(run.summary["task"]) for run in runs])
+  if len({run.chain.run_id for run in runs}) < len(runs):
+    found = "one of them and a copy of it"
+    raise errors.FieldError("run_dirs", "be of different runs", found)
   return runs
 
 
@@ -119,6 +123,7 @@ def find(patterns: Iterable[str]) -> pd.DataFrame:
     A row for each run, in the order of the paths:
 
     path: Its directory.
+    run_id, is_trial: As its chain has them; copies of a run are left out.
     task, algorithm, rounds: As in its summary.
     recall, recall_untrained: Recall at `FALSE_ACCEPT_RATE`, after and before
       training.
@@ -153,8 +158,13 @@ def find(patterns: Iterable[str]) -> pd.DataFrame:
   if unfinished:
     names = sorted(path.name for path in unfinished)
     print(f"not finished, left out: {', '.join(names)}", file=sys.stderr)
-  rows = list(map(_create_row, finished))
-  return pd.DataFrame(rows)
+  rows = pd.DataFrame(list(map(_create_row, finished)))
+  for path in rows.path[rows.is_trial]:
+    print(f"warning: {path}: {account.TRIAL_WARNING}", file=sys.stderr)
+  is_copy = rows.duplicated("run_id")
+  for path in rows.path[is_copy]:
+    print(f"a copy of another run, left out: {path}", file=sys.stderr)
+  return rows[~is_copy]
 
 
 def _list_paths(patterns: Iterable[str]) -> list[pathlib.Path]:
@@ -198,6 +208,8 @@ def _create_row(path: pathlib.Path) -> dict[str, Any]:
   metrics = (test.get("metrics") or {}).items()
   return {
     "path": path,
+    "run_id": run.chain.run_id,
+    "is_trial": run.chain.is_trial,
     "task": str(summary["task"]),
     "algorithm": str(summary["algorithm"]),
     "rounds": summary["rounds"],

@@ -68,9 +68,10 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
       compared in one picture.
     errors.DataError: If a directory has files of something else.
   """
-  if config.baseline is not None and config.x_axis != "epsilon":
+  is_drawn = config.output_png is not None and config.baseline is None
+  if config.x_axis != "epsilon" and not is_drawn:
     raise errors.FieldError(
-      "x_axis", "not be set beside baseline", config.x_axis
+      "x_axis", "be set beside output_png and no baseline", config.x_axis
     )
   outputs = {"output_png": config.output_png}
   output_files.check(outputs, overwrite=config.overwrite)

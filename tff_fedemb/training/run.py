@@ -239,8 +239,10 @@ class Run:
         experiment.create_simulation(process), self.directory
       )
       draw = self._deployed.draw
+    trial = {"is_trial": True} if self._is_trial else {}
     chain.begin(
       experiment.plan_ledger(experiment_lib.count_parameters(process)),
+      **trial,
       files=account.digest_files(path),
       users=users.digest,
       code_version=run_directory.find_code_version(),

@@ -93,7 +93,7 @@ def train(
   if spec.task.chooses_settings:
     progress.say(plan_lib.tell_cost(experiment))
   with _saying_what_is_safe(run_dir):
-    if os.path.exists(os.path.join(run_dir, run_directory.SUMMARY)):
+    if account.is_complete(run_dir):
       with contextlib.closing(run_lib.open_directory(spec, run_dir)):
         account.open_chain(run_dir)
         if export_backbone is not None and not os.path.exists(export_backbone):
