@@ -149,6 +149,8 @@ _FORGED = {
 def test_a_forged_tuning_is_refused(tmp_path):
   run = tunings.Tuning(tmp_path)
   report = run.run([0.1], 1)
+  with pytest.raises(errors.FieldError, match="of a tuning, whose release/tun"):
+    account.read_ledger(run.path)
   checked = account.check_release(run.path)
   assert checked["epsilon"] == report["privacy"]["epsilon"]
   assert (checked["delta"], checked["num_files"]) == (1e-4, 2)

@@ -84,8 +84,8 @@ def say(epsilon: float) -> str:
   if epsilon == math.inf:
     return "no guarantee covers this run, release/ included (epsilon = inf)"
   return (
-    f"the guarantee (epsilon = {epsilon:.4g}) covers release/ (model, card,"
-    " report), and nothing outside of it"
+    f"the guarantee (epsilon = {epsilon:.4g}) covers release/, and nothing"
+    " outside of it"
   )
 
 

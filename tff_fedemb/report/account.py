@@ -158,10 +158,11 @@ def _check_files(chain: chain_lib.Chain, path: pathlib.Path) -> Any:
     errors.DataError: If the trace is missing or damaged.
   """
   if not chain.found:
+    without = "without: it was lost, or is of an earlier version"
+    if (path / run_directory.TUNING_DIGESTS).exists():
+      without = f"of a tuning, whose {run_directory.TUNING} says what it cost"
     raise errors.FieldError(
-      "run_dir",
-      f"hold the {chain_lib.NAME} of its run",
-      f"{path} without: it was lost, or is of an earlier version",
+      "run_dir", f"hold the {chain_lib.NAME} of its run", f"{path} {without}"
     )
   for name, digest in digest_files(path).items():
     if digest != chain.found["files"][name]:
