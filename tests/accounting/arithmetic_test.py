@@ -57,6 +57,22 @@ def test_the_figures_of_the_documentation():
     assert epsilon == pytest.approx(float(printed), rel=0.08)
 
 
+def test_a_count_adds_its_own():
+  """A large cohort's count is coarser than the sum of a small model."""
+  runs, count, size = 800, 1e5, 1_000
+  failure = 1e-7 * 2**-22 * math.exp(-1)
+  error = 1.25 * 2**-37
+  spread = runs * error**2 * (size**2 + count**2)
+  bound = spread + math.sqrt(-2 * spread * math.log(failure))
+  found = arithmetic.add_to_epsilon(
+    lambda delta: 0.0,
+    1e-7,
+    round_sum=composition.RoundSum(1.0, 1.0, size, count),
+    runs=runs,
+  )
+  assert found == pytest.approx(2 * bound, rel=1e-6)
+
+
 def test_delta_is_what_is_left_of_it():
   """A mechanism has an epsilon of a tenth of log(1 / delta)."""
   asked = []

@@ -109,11 +109,13 @@ def main(
     return {}
 
   chain = chain_lib.Chain(directory)
-  chain.begin(
-    ledger_lib.Ledger(create_participation(), delta=1e-3).with_rounds(
-      composition.noise_of(create_mechanism(aggregator)), ROUNDS
-    )
+  mechanism = create_mechanism(aggregator)
+  # As if the seed, by which runs are compared here, were secret.
+  noise = composition.Noise(
+    mechanism.config.noise_multiplier, mechanism.strategy
   )
+  claim = create_participation()
+  chain.begin(ledger_lib.Ledger(claim, delta=1e-3).with_rounds(noise, ROUNDS))
   with runtimes.create_runtime(runtime_name) as runtime:
     loop = loops.create(
       directory,

@@ -1,6 +1,7 @@
 """Tests of what a run settles once the number of its users is known."""
 
 import dataclasses
+import math
 
 import pytest
 import yaml
@@ -71,6 +72,17 @@ def test_a_class_of_ones_own_keeps_its_claims():
   claim = run_cost.resolve_cost(spec, 100).participation
   assert isinstance(claim, _Twice)
   assert (claim.num_users, claim.sensitivity_in_clip_norms) == (100, 2.0)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_noise_of_a_known_seed_costs_as_much_as_none(seed):
+  values = {"kind": "blt", "noise_multiplier": 8.0, "noise_seed": seed}
+  spec = specs.create(
+    mechanism=values,
+    participation=min_separation.MinSeparation(users_per_round=10),
+  )
+  ledger = run_cost.resolve_cost(spec, 100).plan_ledger()
+  assert math.isfinite(ledger.tightest_epsilon()) == (seed is None)
 
 
 def test_without_a_task_noise_is_taken_for_a_gaussian():

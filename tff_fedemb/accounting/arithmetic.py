@@ -244,8 +244,13 @@ def add_to_epsilon(
   size = round_sum.num_parameters
   steps = round_sum.noise_multiplier * math.sqrt(size)
   relative_error = _ERROR_PER_STEP * steps
-  if steps < _SMALLEST_NOISE or relative_error > 0.5 or exact == math.inf:
+  # A count is one number more, with the grid of a sum of one number.
+  of_count = _ERROR_PER_STEP * (round_sum.count_noise or 0.0)
+  largest = max(relative_error, of_count)
+  if steps < _SMALLEST_NOISE or largest > 0.5 or exact == math.inf:
     return math.inf
+  if of_count:
+    relative_error = math.hypot(relative_error, of_count / math.sqrt(size))
   for margin in _MARGINS:
     log_failure = math.log(delta) + _LOG_SHARE - exact - margin
     bound = log_ratio_bound(float(runs) * size, relative_error, log_failure)

@@ -50,12 +50,13 @@ class Noise(config.Config):
 
 
 def noise_of(mechanism: mechanism_lib.Mechanism) -> Noise:
-  """Returns the noise that a mechanism adds to the sum of every round.
+  """Returns the noise by which a mechanism protects the sum of every round.
 
   Args:
-    mechanism: Any mechanism; without noise the multiplier is 0.
+    mechanism: Any mechanism; without noise, or if its seed is known, the
+      multiplier is 0.
   """
-  return Noise(mechanism.config.noise_multiplier, mechanism.strategy)
+  return Noise(mechanism.config.secret_noise_multiplier, mechanism.strategy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,11 +117,14 @@ class RoundSum(config.Config):
     noise_multiplier: Standard deviation of the noise on the sum over the clip
       norm; above the accounted one if a count has a part of the noise.
     num_parameters: How many numbers the sum has.
+    count_noise: Standard deviation of the noise on the count of unclipped
+      updates, over the 1/2 by which a client changes it; None without a count.
   """
 
   clip_norm: float = config.field(above=0)
   noise_multiplier: float = config.field(minimum=0)
   num_parameters: int = config.field(minimum=1)
+  count_noise: float | None = config.field(None, minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)

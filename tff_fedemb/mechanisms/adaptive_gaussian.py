@@ -53,7 +53,7 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
         multiplier.
     """
     super().check_clients(clients_per_round)
-    largest = 2 * self.count_stddev(clients_per_round)
+    largest = self.noise_multiplier_of_count(clients_per_round)
     if self.noise_multiplier and self.noise_multiplier >= largest:
       raise errors.FieldError(
         "noise_multiplier",
@@ -93,9 +93,17 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
     """
     if not self.noise_multiplier:
       return 0.0
-    count_stddev = self.count_stddev(clients_per_round)
-    precision = self.noise_multiplier**-2 - (2.0 * count_stddev) ** -2
+    of_count = self.noise_multiplier_of_count(clients_per_round)
+    precision = self.noise_multiplier**-2 - of_count**-2
     return precision**-0.5
+
+  def noise_multiplier_of_count(self, clients_per_round: float) -> float:
+    """The count's part, 2 s: a client changes the centred count by 1/2.
+
+    Args:
+      clients_per_round: Expected number of virtual clients in a round.
+    """
+    return 2.0 * self.count_stddev(clients_per_round)
 
   def build_adaptive_query(
     self,

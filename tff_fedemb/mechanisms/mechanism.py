@@ -171,6 +171,19 @@ class MechanismConfig(config.Config):
     """
     return self.noise_multiplier
 
+  def noise_multiplier_of_count(self, clients_per_round: float) -> float | None:
+    """Standard deviation of the noise on a count of clients.
+
+    Args:
+      clients_per_round: Expected number of virtual clients in a round.
+
+    Returns:
+      It, over the most by which a client changes the count; None if the
+      mechanism counts nothing.
+    """
+    del clients_per_round  # By default there is no count.
+    return None
+
   @property
   def secret_noise_multiplier(self) -> float:
     """Noise multiplier of what nobody can draw again; 0 for a known seed."""

@@ -3,8 +3,9 @@
 Every run is charged for all its rounds before the first of them. This happens
 under a lock, so that programs that start at the same time cannot both spend the
 rest of the budget. Once the run is done, the charge is the cost of its rounds.
-Runs compose: one user's data may be in all of them, and later runs may depend
-on what earlier ones released.
+Runs compose: one user's data may be in all of them, and later runs may start
+from what earlier ones released. Their noise, cohort and rounds must be chosen
+without it (`budget_composition`).
 
 A run's directory may be copied, or restored from a backup, so that the run
 continues twice. A charge therefore holds the lines of the run's chain, which
@@ -246,6 +247,11 @@ class Budget(config.Config):
       )
     if not self.charges:
       lines.append("  no run yet")
+    if len(self.charges) > 1:
+      lines.append(
+        "This holds if no earlier model decided the noise, cohort or rounds of"
+        " a later run."
+      )
     return "\n".join(lines)
 
 

@@ -1,8 +1,12 @@
 """The cost of several runs on the same users together, for a privacy budget.
 
-Runs compose adaptively: a later run may depend on what an earlier one released.
-The events of all runs are therefore given to one accountant, which costs less
-than to add up the epsilons of the runs.
+The events of all runs are given to one accountant, which costs less than to add
+up the epsilons of the runs. A later run's clients may depend on what an earlier
+one released, for example by starting from its model. Its noise, cohort,
+sampling and number of rounds must not: composition by privacy loss
+distributions is not proven for parameters that are chosen by earlier outputs
+(Rogers et al. 2016, "Privacy Odometers and Filters: Pay-as-you-Go Composition",
+arXiv 1605.08294).
 """
 
 from __future__ import annotations
@@ -118,7 +122,10 @@ def _bound_sums(sums: Sequence[composition.RoundSum]) -> composition.RoundSum:
   """
   size = max(each.num_parameters for each in sums)
   coarsest = max(s.noise_multiplier * math.sqrt(s.num_parameters) for s in sums)
-  return composition.RoundSum(1.0, coarsest / math.sqrt(size), size)
+  counts = [s.count_noise for s in sums if s.count_noise is not None]
+  return composition.RoundSum(
+    1.0, coarsest / math.sqrt(size), size, max(counts, default=None)
+  )
 
 
 def _common_accountants(ledgers: Sequence[ledger_lib.Ledger]) -> list[str]:

@@ -270,7 +270,10 @@ def create_round_sum(
     return None
   noise_multiplier = mechanism.noise_multiplier_of_sum(clients_per_round)
   return composition.RoundSum(
-    mechanism.clip_norm, noise_multiplier, num_parameters
+    mechanism.clip_norm,
+    noise_multiplier,
+    num_parameters,
+    mechanism.noise_multiplier_of_count(clients_per_round),
   )
 
 
