@@ -271,7 +271,8 @@ def describe_cohorts(runs: pd.DataFrame) -> str:
     For example "20,000 users, 512 a round".
   """
   claims = [ledger.participation for ledger in runs.ledger]
-  users = either(f"{number:,}" for number in runs.num_users)
+  users = either(f"{number:,}" for number in sorted(runs.num_users))
+  claims.sort(key=lambda claim: claim.users_per_round)
   cohorts = either(claim.cohort_in_words for claim in claims)
   return f"{users} users, {cohorts} a round"
 
