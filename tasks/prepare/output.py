@@ -384,11 +384,11 @@ class Preparation:
       plan: The files, all of which are written or were left out.
     """
     left_out = []
-    missing: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     for file, image_id, reason in self._left_out():
       left_out.append(f"{file}: image {image_id}: {reason}")
-      missing[file] += 1
-    is_empty = [missing[file] == len(x) for file, x in plan.files.items()]
+      counts[file] += 1
+    is_empty = [counts[file] == len(x) for file, x in plan.files.items()]
     num_written = sum(map(self._is_written, plan.files))
     report = self._job.identity | {
       "num_users": num_written - 1,

@@ -249,8 +249,7 @@ def add_to_epsilon(
   largest = max(relative_error, of_count)
   if steps < _SMALLEST_NOISE or largest > 0.5 or exact == math.inf:
     return math.inf
-  if of_count:
-    relative_error = math.hypot(relative_error, of_count / math.sqrt(size))
+  relative_error = math.hypot(relative_error, of_count / math.sqrt(size))
   for margin in _MARGINS:
     log_failure = math.log(delta) + _LOG_SHARE - exact - margin
     bound = log_ratio_bound(float(runs) * size, relative_error, log_failure)

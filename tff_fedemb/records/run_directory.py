@@ -41,9 +41,9 @@ _LOCK = ".lock"
 _MOVED = "If files were moved, a link at their old place lets the run go on."
 
 
-def _error(requirement: str, found: str) -> errors.FieldError:
+def _error(requirement: str, found: str, advice: str = "") -> errors.FieldError:
   """Returns an error about a run directory."""
-  return errors.FieldError("run_dir", requirement, found)
+  return errors.FieldError("run_dir", requirement, found, advice)
 
 
 def find_code_version() -> dict[str, Any]:
@@ -197,8 +197,7 @@ class RunDirectory:
       if found is not None:
         different = differ(found, asked, varying)
       if different:
-        raise errors.FieldError(
-          "run_dir",
+        raise _error(
           "be new or of a run with the same settings",
           f"{self.path} with {different}",
           _MOVED if "='/" in different else "",

@@ -319,12 +319,8 @@ def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
     (5, 2)
   """
   for name in ("algorithm", "participation", "aggregator"):
-    if not isinstance(given.get(name, ""), str):
-      raise errors.FieldError(
-        name,
-        "be a name; give its fields by their own names",
-        f"a {type(given[name]).__name__}",
-      )
+    words = "a name; give its fields by their own names"
+    checks.check_type(name, given.get(name, ""), str, words)
   spec, created = apply(_begin(task, given), given), task.create()
   if not created.has_images:
     raise errors.FieldError(

@@ -188,7 +188,7 @@ class TestBadImages:
     made_up.write_gld(source, images={"cd1": b"", "ab0": b""})
     assert made_up.prepare_gld(source, output, "skip")
     train = output / "gld160k" / "train"
-    # What their images hold does not decide who has a place.
+    # Damage to their images does not decide who has a place.
     assert sorted(os.listdir(train)) == ["17", "9"]
     assert not (train / "9").read_bytes()
     report = _read_report(output)
