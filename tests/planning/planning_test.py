@@ -1,6 +1,7 @@
 """Tests of the cost of plans, and of extrapolations."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -188,6 +189,25 @@ def test_the_noise_of_an_extrapolation_grows_as_its_whole_clients_do(
   result = _extrapolate(claim, 20, 1.0, cohort_factor=factor)
   assert result.participation.clients_per_round == clients
   assert result.noise_multiplier == clients
+
+
+def test_the_count_of_an_extrapolation_has_more_noise_too():
+  def extrapolate(count_noise):
+    simulated = ledger_lib.create_ledger(
+      _POISSON,
+      composition.Noise(0.03),
+      20,
+      delta=1e-5,
+      round_sum=composition.RoundSum(1.0, 0.03, 1_000, count_noise),
+    )
+    return extrapolation.extrapolate_ledger(
+      simulated, num_users=10_000_000, cohort_factor=64, delta=1e-7
+    ).user_level.epsilon
+
+  # Its bound is 2 a sqrt(2 T log(1 / failure)) for 64 times its noise.
+  error = 1.25 * 2**-37 * 64 * 1e5
+  bound = 2 * error * math.sqrt(2 * 20 * -math.log(1e-7 * 2**-22))
+  assert bound < extrapolate(1e5) - extrapolate(None) < 1.5 * bound
 
 
 def test_an_extrapolation_has_the_noise_on_the_mean_of_the_cohort_it_settles():

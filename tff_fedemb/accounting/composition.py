@@ -126,6 +126,21 @@ class RoundSum(config.Config):
   num_parameters: int = config.field(minimum=1)
   count_noise: float | None = config.field(None, minimum=0)
 
+  def with_noise_times(self, factor: float) -> "RoundSum":
+    """Returns the same sum and count with more noise.
+
+    Args:
+      factor: Factor of all noise, above 0.
+    """
+    count_noise = self.count_noise
+    if count_noise is not None:
+      count_noise *= factor
+    return dataclasses.replace(
+      self,
+      noise_multiplier=factor * self.noise_multiplier,
+      count_noise=count_noise,
+    )
+
 
 @dataclasses.dataclass(frozen=True)
 class Account(config.Config):

@@ -190,9 +190,7 @@ def extrapolate_ledger(
   larger_noise_multiplier = noise_factor * noise.multiplier
   round_sum = simulated.round_sum
   if round_sum is not None:
-    round_sum = dataclasses.replace(
-      round_sum, noise_multiplier=noise_factor * round_sum.noise_multiplier
-    )
+    round_sum = round_sum.with_noise_times(noise_factor)
   account = ledger_lib.create_ledger(
     larger,
     composition.Noise(larger_noise_multiplier, noise.strategy),
