@@ -172,6 +172,24 @@ def test_correlated_noise_without_its_rounds_is_refused(own, name):
   fe.build_aggregator(own, clients_per_round=3, rounds=8, min_separation=4)
 
 
+def test_a_round_more_than_was_asked_for_is_refused():
+  """Its noise would be made for less, and `epsilon` would not count it."""
+  process = fe.build_aggregator(
+    fe.Tree(noise_multiplier=1e-6, clip_norm=10.0),
+    clients_per_round=2,
+    rounds=2,
+  ).create(tff.to_type((np.float32, [2])))
+  updates = [np.ones(2, np.float32)] * 2
+  with runtime.create_runtime("tff"):
+    state = process.initialize()
+    for _ in range(2):
+      output = process.next(state, updates)
+      state = output.state
+      np.testing.assert_allclose(output.result, 1.0, atol=1e-3)
+    with pytest.raises(Exception, match="had rounds=2, and neither its noise"):
+      process.next(state, updates)
+
+
 def test_parts_of_another_kind_are_refused():
   with pytest.raises(fe.FieldError, match="mechanism must be a Mechanism"):
     fe.build_aggregator(fe.Gaussian, clients_per_round=3)

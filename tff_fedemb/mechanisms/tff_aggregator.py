@@ -7,8 +7,10 @@ privacy cost.
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -89,6 +91,58 @@ class _MeanFactory(
     return tff.templates.AggregationProcess(process.initialize, next_round)
 
 
+class _LimitedFactory(tff.aggregators.UnweightedAggregationFactory):
+  """An aggregation that fails after the rounds that it was made for.
+
+  Another round would release what neither the noise nor `epsilon` covers.
+  """
+
+  def __init__(
+    self, factory: tff.aggregators.UnweightedAggregationFactory, rounds: int
+  ):
+    self._factory = factory
+    self._rounds = rounds
+
+  def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+    """Creates the aggregation, whose state also counts the rounds."""
+    process = self._factory.create(value_type)
+
+    @tff.tensorflow.computation(np.int32)
+    def count(rounds_done: tf.Tensor):
+      is_left = tf.debugging.assert_less(
+        rounds_done,
+        self._rounds,
+        message=f"build_aggregator had rounds={self._rounds}, and neither its"
+        " noise nor its epsilon covers another one",
+      )
+      with tf.control_dependencies([is_left]):
+        return rounds_done + 1
+
+    @tff.federated_computation
+    def initialize():
+      state = collections.OrderedDict(
+        mechanism=process.initialize(),
+        rounds_done=tff.federated_value(0, tff.SERVER),
+      )
+      return tff.federated_zip(state)
+
+    @tff.federated_computation(
+      initialize.type_signature.result,
+      tff.types.FederatedType(value_type, tff.CLIENTS),
+    )
+    def next_round(state: Any, value: Any):
+      output = process.next(state.mechanism, value)
+      new_state = collections.OrderedDict(
+        mechanism=output.state,
+        rounds_done=tff.federated_map(count, state.rounds_done),
+      )
+      return tff.templates.MeasuredProcessOutput(
+        tff.federated_zip(new_state), output.result, output.measurements
+      )
+
+    return tff.templates.AggregationProcess(initialize, next_round)
+
+
 def build_aggregator(
   mechanism: mechanism_lib.MechanismConfig,
   *,
@@ -125,6 +179,7 @@ def build_aggregator(
     clients_per_round: Expected number of clients in a round, by which the sum
       is divided, whatever number takes part and whatever weights they have.
     rounds: Rounds of the whole training, for which correlated noise is made.
+      The next round ends in an error of the runtime [no limit].
     min_separation: Fewest rounds from one participation of a client to the
       next; for correlated noise.
     max_participations: Most rounds that a client takes part in; for correlated
@@ -163,4 +218,6 @@ def build_aggregator(
     if error.name != "schedule":
       raise
     raise error.renamed("rounds") from error
-  return _MeanFactory(made.factory)
+  if rounds is None:
+    return _MeanFactory(made.factory)
+  return _MeanFactory(_LimitedFactory(made.factory, rounds))
