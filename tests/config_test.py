@@ -75,3 +75,16 @@ def test_refuses(values, message):
     _Derived(**values)
   assert str(error.value) == message
   assert error.value.name == next(iter(values))
+
+
+def test_fields_of_a_class_that_is_no_dataclass_are_not_lost():
+  class Undecorated(_Base):
+    margin: float = config.field(0.1, minimum=0)
+
+  with pytest.raises(errors.DataError, match="its margin is no field: write @"):
+    Undecorated()
+
+  class OfMethodsAlone(_Base):
+    pass
+
+  assert OfMethodsAlone(rounds=3).rounds == 3

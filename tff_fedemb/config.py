@@ -158,7 +158,17 @@ def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
 
   Args:
     config_class: The class.
+
+  Raises:
+    errors.DataError: If the class has fields and is no dataclass.
   """
+  for name, value in vars(config_class).items():
+    if isinstance(value, dataclasses.Field):
+      raise errors.DataError(
+        f"{config_class.__qualname__} must be a dataclass, or its {name} is no"
+        " field: write @dataclasses.dataclass(frozen=True, kw_only=True) above"
+        " the class."
+      )
   documentation: dict[str, str] = {}
   for base in reversed(config_class.__mro__):
     text = base.__dict__.get("__doc__") or ""

@@ -3,7 +3,9 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests.mechanisms import cases
 from tff_fedemb import config
@@ -87,3 +89,12 @@ def test_no_mechanism_without_what_it_needs(name):
     assert config.create(100).factory is not None
   with pytest.raises(errors.FieldError, match="clients_per_round must be"):
     config.create(0, cases.SCHEDULE)
+
+
+def test_a_mechanism_of_ones_own_has_to_say_how_it_sums():
+  class Nothing(mechanism.MechanismConfig):
+    pass
+
+  made = Nothing(noise_multiplier=1.0).create(100)
+  with pytest.raises(errors.DataError, match="Nothing must have a method bui"):
+    made.factory.create(tff.to_type((np.float32, [2])))

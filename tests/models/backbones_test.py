@@ -223,6 +223,45 @@ def test_a_backbone_of_ones_own():
     config.create((12, 12, 1), default="lenet")
 
 
+def create_with_batch_normalization(image_shape, *, embedding_dim):
+  layers = tf.keras.layers
+  inner = tf.keras.Sequential([layers.BatchNormalization(name="inside")])
+  return tf.keras.Sequential(
+    [
+      tf.keras.Input(image_shape),
+      inner,
+      layers.Flatten(),
+      layers.Dense(embedding_dim, name="embedding"),
+    ]
+  )
+
+
+def test_statistics_that_no_client_sends_are_refused():
+  name = f"{__name__}:create_with_batch_normalization"
+  message = "batch normalisation, whose .*, found layer inside of"
+  with pytest.raises(errors.FieldError, match=message):
+    backbones.create_backbone(name, (12, 12, 1))
+  # They stay as they are, in training too.
+  backbones.create_backbone(name, (12, 12, 1), trainable="embedding")
+
+
+def create_of_no_size(image_shape):
+  del image_shape
+
+
+@pytest.mark.parametrize(
+  ("name", "found"),
+  [
+    ("create_of_no_size", "got an unexpected keyword argument 'embedding_dim'"),
+    ("_SHAPE", "is not a callable object"),
+  ],
+)
+def test_a_function_must_take_what_it_is_given(name, found):
+  message = f"{name} must be a function of an image's shape and .* {found}"
+  with pytest.raises(errors.DataError, match=message):
+    backbones.BackboneConfig(backbone=f"{__name__}:{name}")
+
+
 def test_only_networks_with_batch_normalisation_can_keep_its_statistics():
   with pytest.raises(errors.FieldError, match="norm must be group for"):
     backbones.create_backbone("convnet", (28, 28, 1), norm="frozen")

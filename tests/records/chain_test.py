@@ -55,6 +55,15 @@ def test_a_file_that_others_could_read_is_made_private(tmp_path):
   assert found.planned == chains.PLANNED
 
 
+def test_a_class_that_is_not_found_is_no_damage(tmp_path):
+  chains.write(tmp_path, chains.PLANNED, [1])
+  path = tmp_path / chain_lib.NAME
+  name = chains.PLANNED.participation.name
+  path.write_text(path.read_text().replace(f'"{name}"', '"nowhere:Mine"'))
+  with pytest.raises(errors.DataError, match="nowhere:Mine must be a module"):
+    chain_lib.Chain(tmp_path)
+
+
 def test_what_goes_along_with_a_model_tells_nothing_of_the_lines(tmp_path):
   """The lines of two equal runs have different digests."""
   heads = set()

@@ -47,6 +47,22 @@ print(plan)
 """
 
 
+def test_noise_of_a_known_seed_protects_nobody():
+  images, labels = np.zeros([40, 8, 8, 1], np.uint8), np.arange(40) % 4
+  spec = fe.RunSpec(
+    task=fe.ArrayTask(images, labels, np.arange(40), test=(images, labels)),
+    participation=fe.MinSeparation(users_per_round=4),
+    mechanism=fe.Tree(noise_multiplier=2.0, noise_seed=1),
+    rounds=3,
+  )
+  plan = fe.plan(spec, measure=False)
+  assert plan.epsilon == np.inf
+  assert "known seed again: it protects nobody (epsilon = inf)" in str(plan)
+  assert "below 10" not in str(plan)
+  cost = run_cost.resolve_cost(spec, 40)
+  assert "protects nobody (epsilon = inf)" in plan_lib.tell_cost(cost)
+
+
 @pytest.mark.parametrize("num_users", [1, 5])
 def test_users_who_are_too_few(num_users):
   images, labels = np.zeros([10, 8, 8, 1], np.uint8), np.arange(10) % 2

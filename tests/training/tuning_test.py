@@ -15,6 +15,10 @@ from tests.training import tunings
 from tff_fedemb import errors
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import tuning
+from tff_fedemb.mechanisms import blt
+from tff_fedemb.mechanisms import blt_strategy
+from tff_fedemb.mechanisms import mechanism
+from tff_fedemb.participation import min_separation
 from tff_fedemb.records import model_card
 from tff_fedemb.report import account
 from tff_fedemb.training import tuning as tuning_run
@@ -346,6 +350,31 @@ def test_trials_of_different_cost_are_refused(tmp_path):
   with pytest.raises(errors.DataError, match="all cost the same"):
     run.run([0.1, tunings.LESS_NOISE], 8)
   assert not (run.path / "release/tuning.json").exists()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _MadeForMomentum(mechanism.CorrelatedConfig):
+  """Noise that does not say that its matrix follows the server's momentum."""
+
+  next_noise = staticmethod(blt.BltConfig.next_noise)
+
+  def create_strategy(self, schedule, workload):
+    return blt_strategy.optimize_blt(schedule, workload, num_buffers=2)
+
+
+def test_a_single_trial_of_another_cost_does_not_train(tmp_path, monkeypatch):
+  spec = dataclasses.replace(
+    tunings.SPEC,
+    mechanism=_MadeForMomentum(noise_multiplier=1.0, clip_norm=0.3),
+    participation=min_separation.MinSeparation(
+      users_per_round=2, users_per_client=2, min_separation=1
+    ),
+  )
+  monkeypatch.setattr(tunings, "SPEC", spec)
+  run = tunings.Tuning(tmp_path)
+  with pytest.raises(errors.DataError, match="all cost the same"):
+    run.run([0.0], 1, field="server_momentum")
+  assert not run.calls
 
 
 def test_trial_with_rounds_missing_in_its_chain_is_refused(tmp_path):

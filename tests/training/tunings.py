@@ -70,7 +70,15 @@ class Tuning:
   def read(self, name):
     return json.loads((self.path / name).read_text())
 
-  def run(self, rates, *num_trials, generator=None, seed=0, **options):
+  def run(
+    self,
+    rates,
+    *num_trials,
+    generator=None,
+    seed=0,
+    field="server_learning_rate",
+    **options,
+  ):
     """Runs the tuning, with these numbers of trials or a generator of them."""
     numbers = iter(num_trials)
     with pytest.MonkeyPatch.context() as patched:
@@ -86,7 +94,7 @@ class Tuning:
       return tuning_run.TuningRun(
         tuning_run.TuningConfig(run_dir=self.path, **options),
         SPEC,
-        {"server_learning_rate": ("values", tuple(rates))},
+        {field: ("values", tuple(rates))},
         generator=generator,
       ).run()
 

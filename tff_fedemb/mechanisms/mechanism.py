@@ -224,9 +224,12 @@ class MechanismConfig(config.Config):
       A query whose result is the noised sum, not yet divided.
 
     Raises:
-      NotImplementedError: In this class.
+      errors.DataError: If the class overrides neither.
     """
-    raise NotImplementedError
+    raise errors.DataError(
+      f"{type(self).__qualname__} must have a method build_query or"
+      " build_factory."
+    )
 
   def build_factory(
     self, made: Mechanism

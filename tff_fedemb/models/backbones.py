@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import functools
+import inspect
 import re
 from typing import Any
 
@@ -29,6 +30,8 @@ from tff_fedemb.models import sequences
 
 with epy.lazy_imports():
   import tensorflow as tf
+
+  from tff_fedemb.models import blocks
 
 TRAINABLE = ("all", "outer", "norm", "embedding")
 EMBEDDING = "embedding"
@@ -74,9 +77,17 @@ class _Backbones(dict[str, Backbone]):
 
     Raises:
       KeyError: If the name is neither registered nor `module:function`.
-      errors.DataError: If it cannot be imported.
+      errors.DataError: If it cannot be imported, or takes other arguments.
     """
-    return Backbone(registry.import_name(name))
+    create = registry.import_name(name)
+    try:
+      inspect.signature(create).bind((), embedding_dim=1)
+    except (TypeError, ValueError) as error:
+      raise errors.DataError(
+        f"{name} must be a function of an image's shape and embedding_dim:"
+        f" {error}."
+      ) from error
+    return Backbone(create)
 
 
 _mobilenet_v2 = functools.partial(
@@ -275,7 +286,33 @@ class BackboneConfig(config.Config):
     if trainable == _PUBLISHED and descriptor.published:
       trainable = descriptor.published
     freeze(backbone, trainable, middle=descriptor.middle)
+    _check_statistics(name, backbone)
     return backbone
+
+
+def _check_statistics(name: str, backbone: tf.keras.Model) -> None:
+  """Refuses layers that train with the statistics of a batch.
+
+  Clients do not send these statistics, so a released model would go on with
+  those that the layers start with.
+
+  Args:
+    name: Name of the backbone.
+    backbone: The backbone, frozen in part.
+
+  Raises:
+    errors.FieldError: If there is such a layer.
+  """
+  for layer in backbone.submodules:
+    is_batch = isinstance(layer, tf.keras.layers.BatchNormalization)
+    is_constant = isinstance(layer, blocks.FrozenNormalization)
+    if is_batch and layer.trainable and not is_constant:
+      raise errors.FieldError(
+        "backbone",
+        "have group normalisation in place of batch normalisation, whose"
+        " statistics clients do not send",
+        f"layer {layer.name} of {name}",
+      )
 
 
 def _check_backbone(name: str, backbone: Any, embedding_dim: int) -> None:

@@ -354,9 +354,12 @@ def epsilon(
 ) -> float:
   """Returns the epsilon of one user for a whole training.
 
-  Command `account epsilon` and the ledger of a run compute the same, but for a
-  `min_separation` below the rounds of a pass: a run also counts its passes,
-  which may be fewer rounds of a user than the separation allows.
+  Command `account epsilon` and the ledger of a run compute the same, with two
+  exceptions. `Banded` and `Blt` are made for the server's optimizer, and a run
+  has momentum by default: give `workload=spec.workload`, or the cost is that of
+  another matrix. With a `min_separation` below the rounds of a pass, a run also
+  counts its passes, which may be fewer rounds of a user than the separation
+  allows.
 
     fe.epsilon(
       fe.Gaussian(noise_multiplier=1.0),

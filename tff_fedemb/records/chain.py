@@ -123,6 +123,9 @@ class Chain:
     for line in data.split(b"\n")[:-1]:
       try:
         self._take(line + b"\n")
+      except errors.DataError:
+        # A class of one's own that cannot be imported is no damage.
+        raise
       except (ValueError, KeyError, TypeError, IndexError) as error:
         raise errors.FieldError(
           "run_dir",

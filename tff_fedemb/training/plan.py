@@ -50,6 +50,7 @@ _CLIENTS_PER_CORE = 2
 # Noise multipliers that a plan shows beside the run's own.
 _NOISE_MULTIPLIERS = (0.25, 1.0, 4.0)
 _TARGET_EPSILON = 9.0
+_KNOWN_NOISE = "Anyone can draw noise of a known seed again: it protects nobody"
 # An epsilon above this protects nobody.
 _NO_PRIVACY = 100.0
 
@@ -163,9 +164,11 @@ def tell_cost(cost: run_cost.RunCost) -> str:
     Epsilon and delta; where epsilon is above 100, the number of users that
     would have a single-digit one with the same noise on the mean.
   """
-  noise = cost.mechanism.config.noise_multiplier
-  if not noise:
+  config = cost.mechanism.config
+  if not config.noise_multiplier:
     return "These settings add no noise and protect nobody (epsilon = inf)."
+  if not config.secret_noise_multiplier:
+    return f"{_KNOWN_NOISE} (epsilon = inf)."
   epsilon = cost.predict_ledger().tightest_epsilon()
   users = f"{cost.participation.num_users:,} users"
   told = f"epsilon = {words.format_epsilon(epsilon)}"
@@ -301,6 +304,9 @@ def _tell_privacy(cost: run_cost.RunCost) -> Iterator[str]:
   rounds = cost.spec.rounds
   if not cost.spec.algorithm.is_private:
     yield "Training on pooled data adds no noise and protects nobody."
+    return
+  if own and not cost.mechanism.config.secret_noise_multiplier:
+    yield f"{_KNOWN_NOISE} (epsilon = inf)."
     return
   yield (
     f"Privacy of {rounds:,} rounds for {participation.num_users:,} users, at"

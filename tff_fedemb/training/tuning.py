@@ -336,11 +336,8 @@ class TuningRun:
         # A refused trial ranks below all others: the tuning must neither end,
         # nor draw another trial in its place.
         continue
-      if best is not None and trial.cost != best.cost:
-        raise errors.DataError(
-          "trials must all cost the same for their number to be accounted"
-          f" for, found {trial.cost} after {best.cost} in {trial.run_dir}."
-        )
+      if best is not None:
+        _check_equal(trial.cost, best.cost, trial.run_dir)
       recall = trial.recall(_SPLITS[0])
       # The first of equal trials wins: they are independent and alike, so this
       # is a choice at random.
@@ -416,13 +413,20 @@ class TuningRun:
     Returns:
       `outcome`, one of complete, diverged and refused, and `message`, if it is
       not complete.
+
+    Raises:
+      errors.DataError: If a class of one's own makes its noise by what is
+        drawn, so that this trial would cost something else.
     """
     spec = dataclasses.replace(self._spec, seed=seed)
     try:
       spec = search_space_lib.apply(spec, drawn)
-      experiment.resolve(spec, self._task)
+      resolved = experiment.resolve(spec, self._task)
     except errors.FieldError as error:
       return {"outcome": _REFUSED, "message": str(error)}
+    # A tuning of a single trial has no other one to compare it with.
+    planned = _of_trial(resolved.plan_ledger())
+    _check_equal(planned, self._charge.trial, run_dir)
     # The terminal shows nothing of a trial: only the best is released.
     with (
       # Flush line by line, since the program may be killed.
@@ -508,6 +512,26 @@ class TuningRun:
       os.utime(path, (now, now))
     shutil.rmtree(best, ignore_errors=True)
     os.replace(partial, best)
+
+
+def _check_equal(
+  cost: composition.Account, other: composition.Account, run_dir: pathlib.Path
+) -> None:
+  """Refuses a trial whose cost is not that of the others.
+
+  Args:
+    cost: The rounds of the trial.
+    other: Those of another trial, or of the settings that all trials share.
+    run_dir: Directory of the trial.
+
+  Raises:
+    errors.DataError: If they differ.
+  """
+  if cost != other:
+    raise errors.DataError(
+      "trials must all cost the same for their number to be accounted for,"
+      f" found {cost} in place of {other} in {run_dir}."
+    )
 
 
 def _read_cost(
