@@ -152,12 +152,25 @@ def test_tails_of_noise_that_ends(claim, strategy, moved):
       arithmetic.most_moved(ledger), ledger.num_runs
     )
 
-  # Table of the normal distribution: beyond 5 standard deviations 2.8665e-7.
+  # A pair is beyond 5 standard deviations with probability exp(-12.5).
   noise = moved / (arithmetic.NOISE_REACH - 5.0)
-  assert tail(noise) == pytest.approx(2 * 2.8665e-7, rel=1e-4)
+  assert tail(noise) == pytest.approx(2 * 3.72665e-6, rel=1e-5)
   if strategy is None:
     # A round that ran twice may be impossible twice.
-    assert tail(noise, 2) == pytest.approx(4 * 2.8665e-7, rel=1e-4)
+    assert tail(noise, 2) == pytest.approx(4 * 3.72665e-6, rel=1e-5)
   assert tail(1.28) < 1e-14
   # Releases with and without the user have nothing in common.
   assert tail(0.02) == 1.0
+
+
+@pytest.mark.parametrize("moved", [0.01, 0.5, 1.6, 3.0, 8.7])
+def test_tails_over_how_many_numbers_the_user_may_move(moved):
+  reach = arithmetic.NOISE_REACH
+  for num_pairs in (1, 100, 48_500):
+    bound = arithmetic.tail_probability(moved, 1, size=2 * num_pairs)
+    for num_moved in {1, min(2, num_pairs), min(50, num_pairs), num_pairs}:
+      moves = np.zeros(num_pairs)
+      moves[:num_moved] = moved / math.sqrt(num_moved)
+      # A pair is beyond r standard deviations with probability exp(-r^2 / 2).
+      assert np.exp(-((reach - moves) ** 2) / 2).sum() <= bound
+  assert bool(list(arithmetic.warnings_of_end(moved, 1, 1e-9))) == (moved > 2)

@@ -240,7 +240,7 @@ def test_report_names_both_readings():
   ("claim", "noise", "delta", "warnings"),
   [
     (_POISSON, 1.28, 1e-5, []),
-    (_POISSON, 0.02, 1e-5, ["pld not run", "computed noise ends"]),
+    (_POISSON, 0.02, 1e-5, ["pld not run", "computed noise has gaps"]),
     (poisson.Poisson(10**6, 1.0), 1e3, 1e-7, ["epsilon is 0"]),
     (poisson.Poisson(5, 1.0), 1.28, 0.15, ["5 users are too few to hide one"]),
     (_POISSON, 1.28, 1e-3, ["delta 0.001 is not below 1 / num_users = 0.001"]),

@@ -177,7 +177,7 @@ def test_a_delta_beyond_the_end_of_noise_is_warned_of():
   # Nothing was said of it.
   method = registry.METHODS["least_squares"]()
   (warning,) = _fit(method, delta=1e-60, seed=None).report_.warnings
-  assert "noise ends at 13.4 standard deviations" in warning
+  assert "noise has gaps beyond 10.5 standard deviations" in warning
   assert not _fit(method, seed=None).report_.warnings
   with pytest.raises(errors.FieldError, match=r"delta must be in \[1e-250, 1"):
     _fit(method, delta=1e-300)

@@ -11,7 +11,10 @@ that the last term is a millionth of delta.
 
 Beyond 6 standard deviations, where 2 of a billion numbers lie, a number is
 within 2^-48: its ratio is off by 2 a. That adds less than 1e-8 of itself to the
-mean of the ratio and to its variance, which the quarter in `a` covers.
+mean of the ratio and to its variance, which the quarter in `a` covers. Beyond
+9.7, the numbers that bits make have gaps of more than 2^-51, and nothing is
+known of the ratio: epsilon does not cover that a pair of a run lies there, and
+a report warns if `tail_probability` is not small beside delta.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,8 +35,8 @@ _SMALLEST_NOISE = 2.0**-8
 _LOG_SHARE = -22.0 * math.log(2.0)
 _DELTA_LEFT = 1.0 - 2.0**-20
 _MARGINS = (1.0, 10.0, 100.0)
-# The largest number of noise in standard deviations: of 74 bits.
-NOISE_REACH = math.sqrt(2.0 * 74.0 * math.log(2.0))
+# Standard deviations up to which noise has no gaps (`normal_numbers`).
+NOISE_REACH = 9.7
 # Share of delta that the tail of the noise may take without a warning.
 _TAIL_SHARE = 1e-3
 
@@ -41,12 +44,9 @@ _TAIL_SHARE = 1e-3
 def most_moved(account: composition.Account) -> float:
   """Returns by how many standard deviations a user may move a draw of noise.
 
-  The user is taken to move a single number of a round by all that they may. If
-  they move many by a little instead, the tail tells them with a probability
-  that may be larger, but is below 1e-18 for one standard deviation spread over
-  25 million numbers. With correlated noise, they may move one draw by all that
-  they change over the whole run; where sampling amplifies, by what they change
-  in one round that they are in, because the draw is noise of that round alone.
+  With correlated noise, they may move one draw by all that they change over the
+  whole run; where sampling amplifies, by what they change in one round that
+  they are in, because the draw is noise of that round alone.
 
   Args:
     account: Account of at least one round, all with noise.
@@ -68,26 +68,38 @@ def tail_probability(
   moved: float,
   count: int,
   *,
+  size: int = 1,
   reach: float = NOISE_REACH,
 ) -> float:
   """Bounds the probability that computed noise cannot hide a user in a run.
 
-  A true Gaussian has no end, but computed noise never goes beyond `reach`. A
-  release that needs more noise than that without the user tells that the user
-  was there. The bound counts as if the user were in all releases, each with the
-  least noise of any.
+  A true Gaussian has no end, but computed noise has gaps beyond `reach`. A
+  release that falls into a gap without the user tells that the user was there.
+  The bound counts as if the user were in all releases, each with the least
+  noise of any.
+
+  Numbers are drawn in pairs, which a user may move by m_1, m_2, ..., whose
+  squares add up to M^2. The release may be in a gap if the noise of a pair is
+  beyond R - m_i, which has probability exp(-(R - m_i)^2 / 2). For m_i below 1 /
+  R, this is at most e exp(-R^2 / 2). There are at most (M R)^2 other pairs. The
+  bound over m_i^2 is largest at one of the ends 1 / R and M if M is at most R -
+  1, so together they have at most the sum of both.
 
   Args:
-    moved: Standard deviations by which a user may move a draw of noise, as
-      `most_moved` returns them.
+    moved: Standard deviations by which a user may move the noise of a release,
+      as `most_moved` returns them: M.
     count: Number of releases, at least 0.
-    reach: Standard deviations at which noise ends.
+    size: How many numbers a release has.
+    reach: Standard deviations up to which noise has no gaps: R.
 
   Returns:
-    A probability in [0, 1], by a union bound over the releases.
+    A probability in [0, 1], by a union bound over releases and pairs.
   """
-  # The probability that noise with the user cannot reach a draw without them.
-  tail = 0.5 * math.erfc((reach - moved) / math.sqrt(2.0))
+  if moved > reach - 1.0:
+    return min(1.0, float(count))
+  few = math.e * (math.ceil(size / 2) + (moved * reach) ** 2)
+  tail = few * math.exp(-(reach**2) / 2.0)
+  tail += math.exp(-((reach - moved) ** 2) / 2.0)
   return min(1.0, count * tail)
 
 
@@ -96,6 +108,7 @@ def warnings_of_end(
   count: int,
   delta: float,
   *,
+  size: int = 1,
   reach: float = NOISE_REACH,
 ) -> Iterator[str]:
   """Yields a warning if computed noise may fail to hide a user.
@@ -104,17 +117,18 @@ def warnings_of_end(
     moved: Standard deviations by which a user may move a draw of noise.
     count: Number of releases.
     delta: Delta of the guarantee, in (0, 1).
-    reach: Standard deviations at which noise ends.
+    size: How many numbers a release has.
+    reach: Standard deviations up to which noise has no gaps.
 
   Yields:
     At most one sentence, for a report: nothing if `tail_probability` is at most
     a thousandth of delta.
   """
-  tail = tail_probability(moved, count, reach=reach)
+  tail = tail_probability(moved, count, size=size, reach=reach)
   if tail > _TAIL_SHARE * delta:
     yield (
-      f"computed noise ends at {reach:.1f} standard deviations, and what is"
-      f" protected may move a number by {moved:.3g}: the noise cannot hide it"
+      f"computed noise has gaps beyond {reach:.1f} standard deviations, and"
+      f" what is protected may move it by {moved:.3g}: it cannot hide that"
       f" with a probability of up to {tail:.2g}, which epsilon at delta"
       f" {delta:.2g}, of exact Gaussian noise, does not cover"
     )

@@ -265,8 +265,13 @@ def _warnings_of_run(
       " and a smaller delta says more"
     )
   if all(noise.multiplier for noise in account.noises):
-    moved = arithmetic.most_moved(account)
-    yield from arithmetic.warnings_of_end(moved, account.num_runs, delta)
+    round_sum = account.round_sum
+    yield from arithmetic.warnings_of_end(
+      arithmetic.most_moved(account),
+      account.num_runs,
+      delta,
+      size=round_sum.num_parameters if round_sum else 1,
+    )
 
 
 def _statement(report: PrivacyReport) -> str:

@@ -3,8 +3,8 @@
 Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
 Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss". Noise is drawn as
 in `mechanisms.secret_noise`: by Philox, whose key is 128 bits of the operating
-system; with tails of up to 13.4 standard deviations; and rounded with the sum
-to a common grid.
+system; with tails of up to 13.4 standard deviations, without gaps up to 10.5;
+and rounded with the sum to a common grid.
 """
 
 import collections
@@ -21,8 +21,8 @@ from tff_fedemb.features import budget as budget_lib
 # standard deviation is raised by as much.
 _ROUNDING = 2.0**-10
 _UNIT = 2.0**-64
-# The largest possible draw, in standard deviations, with 129 random bits.
-REACH = math.sqrt(2.0 * 129.0 * math.log(2.0))
+# Standard deviations up to which the gaps between radii are below 2^-51.
+REACH = 10.5
 
 
 def standard_normal(
@@ -36,7 +36,7 @@ def standard_normal(
     shape: Shape of the numbers.
 
   Returns:
-    Float64 of that shape, at most `REACH` from 0.
+    Float64 of that shape.
   """
   size = math.prod(shape)
   num_pairs = (size + 1) // 2
