@@ -51,10 +51,10 @@ class BandedConfig(mechanism.CorrelatedConfig):
       into another, which is 2 C in a round. The participation says which of the
       two holds.
     DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
-      the sensitivity of the `BandedToeplitzStrategy`. Cyclic
-      Poisson sampling and random allocation with a period of at least
-      `num_bands` amplify it, and so do secret bins: the participation says by
-      which event. `NonPrivateDpEvent` at noise multiplier 0.
+      the sensitivity of the `BandedToeplitzStrategy`. Cyclic Poisson sampling
+      and random allocation with a period of at least `num_bands` amplify it,
+      and so do secret bins: the participation says by which event.
+      `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     num_bands: Bands of a banded matrix [min_separation].

@@ -44,8 +44,8 @@ class BltConfig(mechanism.CorrelatedConfig):
       another, which is 2 C in a round. The participation says which of the two
       holds.
     DpEvent: `GaussianDpEvent(noise_multiplier / s)` for the whole run, s being
-      the sensitivity of the `BltStrategy`. Secret bins alone
-      amplify it. `NonPrivateDpEvent` at noise multiplier 0.
+      the sensitivity of the `BltStrategy`. Secret bins alone amplify it.
+      `NonPrivateDpEvent` at noise multiplier 0.
 
   Attributes:
     num_buffers: Model copies that the noise is made from, 1 to 4.
