@@ -268,10 +268,8 @@ def _epsilon(
     # enough for the larger population.
     delta = min(delta, planning.default_delta(participation.num_slots))
   if round_sum is not None:
-    ratio = noise_multiplier / own.noise.multiplier
-    round_sum = dataclasses.replace(
-      round_sum, noise_multiplier=ratio * round_sum.noise_multiplier
-    )
+    factor = noise_multiplier / own.noise.multiplier
+    round_sum = round_sum.with_noise_times(factor)
   # Use the run's own accountants; leave out PLD, which takes seconds, for a
   # larger population.
   accountants = epsilon_lib.default_accountants(
