@@ -91,10 +91,20 @@ def test_no_mechanism_without_what_it_needs(name):
     config.create(0, cases.SCHEDULE)
 
 
-def test_a_mechanism_of_ones_own_has_to_say_how_it_sums():
-  class Nothing(mechanism.MechanismConfig):
-    pass
+class _NothingOwn(mechanism.MechanismConfig):
+  pass
 
-  made = Nothing(noise_multiplier=1.0).create(100)
-  with pytest.raises(errors.DataError, match="Nothing must have a method bui"):
+
+class _NoRecurrence(mechanism.CorrelatedConfig):
+  pass
+
+
+@pytest.mark.parametrize(
+  ("own", "method"),
+  [(_NothingOwn, "build_query"), (_NoRecurrence, "next_noise")],
+)
+def test_a_mechanism_of_ones_own_has_to_say_how_it_sums(own, method):
+  made = own(noise_multiplier=1.0).create(100)
+  message = f"{own.__name__} must have a method {method}"
+  with pytest.raises(errors.DataError, match=message):
     made.factory.create(tff.to_type((np.float32, [2])))

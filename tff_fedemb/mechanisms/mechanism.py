@@ -340,7 +340,15 @@ class CorrelatedConfig(MechanismConfig):
 
     Returns:
       A query whose state has the buffers of the recurrence.
+
+    Raises:
+      errors.DataError: If the class has no `next_noise` of its own.
     """
+    own = type(self)
+    if own.next_noise is CorrelatedConfig.next_noise:
+      raise errors.DataError(
+        f"{own.__qualname__} must have a method next_noise or build_query."
+      )
     return correlated_query.CorrelatedSumQuery(
       functools.partial(self.next_noise, made.strategy),
       specs,
