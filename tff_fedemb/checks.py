@@ -209,7 +209,7 @@ def check_type(name: str, value: object, kind: type, words: str = "") -> None:
     name: Name in an error.
     value: Anything.
     kind: The type that it must have.
-    words: The type in words ["a" and its name].
+    words: The type in words ["a" and its name in `tff_fedemb`].
 
   Raises:
     errors.FieldError: If it has another type. A value that takes more than a
@@ -220,7 +220,11 @@ def check_type(name: str, value: object, kind: type, words: str = "") -> None:
   found = repr(value)
   if "\n" in found or len(found) > _LONGEST_SHOWN:
     found = f"a {type(value).__name__}"
-  raise errors.FieldError(name, f"be {words or f'a {kind.__name__}'}", found)
+  if not words:
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    # The package exports BackboneConfig as Backbone, and others alike.
+    words = f"{article} {kind.__name__.removesuffix('Config')}"
+  raise errors.FieldError(name, f"be {words}", found)
 
 
 def check_given(name: str, value: _T | None) -> _T:

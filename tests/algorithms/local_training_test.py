@@ -152,6 +152,9 @@ def test_only_heads_of_cosines_are_imprinted():
       fedemb.FedEmb(head=head, local=config)
   with pytest.raises(errors.FieldError, match="head must be a Head, found 3"):
     fedemb.FedEmb.from_json({"head": 3})
+  # The name that the package exports, not that of the class.
+  with pytest.raises(errors.FieldError, match="backbone must be a Backbone, f"):
+    fedemb.FedEmb(backbone="convnet")
 
 
 def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():
