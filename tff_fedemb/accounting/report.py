@@ -27,6 +27,8 @@ _NOT_COVERED = (
   "the trace and participation_checked: amplification rests on their secrecy",
   "evaluation without noise, in some tasks (EMNIST) on images of the users",
   "hyperparameter tuning: other runs on the same users add their own cost",
+  "settings that follow from the number of users and from whether each has one"
+  " class alone",
   "pseudo-randomness: whoever reads the key of the sampling, the trace or a"
   " checkpoint with the key of the noise sees through them",
   "single-precision arithmetic in correlated noise",

@@ -172,7 +172,10 @@ def build_aggregator(
       releases: if a process has several aggregators, give it one of these for
       each. They see the same clients in a round, so k aggregators of noise
       multiplier z cost as much as one of z / sqrt(k). Training metrics are not
-      private.
+      private. A state is for one round: correlated noise is the same in two
+      rounds from one state, and their difference has none. If a round has to
+      run again, give it the same clients and data; independent noise is drawn
+      anew, and the round counts twice.
 
   Args:
     mechanism: For instance `Gaussian(noise_multiplier=1.0, clip_norm=0.1)`.

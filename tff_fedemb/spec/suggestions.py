@@ -291,12 +291,12 @@ def _begin(
 def suggest(task: task_lib.TaskSource, **given: Any) -> spec_lib.RunSpec:
   """Suggests the settings of a run, as programs do for photos.
 
-  The rules count users and classes, and look at no image, so that the choice
-  costs no privacy. They know no more of your data than that: a first run, to
-  improve on.
+  The rules count users and classes, and look at no image. They know no more of
+  your data than that: a first run, to improve on.
 
   Privacy:
-    The number of users, which decides the choice, is taken as public.
+    The number of users, and whether each of them has one class alone, decide
+    the choice. Both are taken as public: no epsilon covers them.
 
   Args:
     task: Users with images, and held-out ones.
