@@ -22,13 +22,21 @@ from matplotlib import figure as mpl_figure
 from matplotlib import layout_engine
 from matplotlib import lines as mpl_lines
 from matplotlib import ticker
+from matplotlib import typing as mpl_typing
 from matplotlib.backends import backend_agg
 import numpy as np
 
 from tff_fedemb import errors
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-STYLES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), ":", (0, (8, 2)))
+STYLES: tuple[mpl_typing.LineStyleType, ...] = (
+  "-",
+  "--",
+  "-.",
+  (0, (5, 1, 1, 1, 1, 1)),
+  ":",
+  (0, (8, 2)),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#666666"
 # Label of an axis of numbers of users.
