@@ -38,7 +38,15 @@ def _read_people(folder):
   return np.array(people)
 
 
-@pytest.mark.parametrize("kind", ["characters", "faces", "places", "textures"])
+@pytest.mark.parametrize(
+  "kind",
+  [
+    "characters",
+    "faces",
+    pytest.param("places", marks=pytest.mark.slow),
+    pytest.param("textures", marks=pytest.mark.slow),
+  ],
+)
 def test_forty_people_have_ten_photos_each(kind, tmp_path):
   characters = np.repeat(np.arange(50), 20)
   drawings = np.stack([np.eye(28, k=person - 25) for person in characters])

@@ -65,7 +65,9 @@ def _run_product(task, client_ids, noise_multiplier):
   return [list(map(np.array, found)) for found in weights]
 
 
-@pytest.mark.parametrize("noise_multiplier", [0.0, 0.5])
+@pytest.mark.parametrize(
+  "noise_multiplier", [pytest.param(0.0, marks=pytest.mark.slow), 0.5]
+)
 def test_two_rounds_equal_the_product(task, noise_multiplier, monkeypatch):
   one_sigma = noise_multiplier * one_round.CLIP_NORM
   rng = np.random.default_rng(4)

@@ -133,9 +133,10 @@ def _difference(found, expected):
   [
     # Twenty steps.
     (heads.LinearHead(), {"epochs": 2}),
-    (
+    pytest.param(
       heads.CosineHead(scale=4.0),
       {"head_warmup_steps": 12, "freeze_head": True, "schedule": "cosine"},
+      marks=pytest.mark.slow,
     ),
     # Nothing else than what is trained is sent.
     (

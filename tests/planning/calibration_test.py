@@ -196,6 +196,7 @@ def test_passes_are_longer_where_they_must_not_be_more():
   assert value == 991
 
 
+@pytest.mark.slow
 def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
   """The estimates of all that may be found hold together: Bonferroni."""
   claim = participations.create_participation(

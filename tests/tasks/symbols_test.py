@@ -18,13 +18,13 @@ def _create(**options):
 
 @pytest.fixture(name="task", scope="module")
 def _task():
-  return _create(num_users=24, population_seed=3, max_images_per_user=8)
+  return _create(num_users=8, population_seed=3, max_images_per_user=8)
 
 
 def test_each_user_has_one_class_of_their_own(task):
   assert task.one_class_per_user
   assert not task.evaluation_on_training_users
-  assert task.num_train_classes == 24
+  assert task.num_train_classes == 8
   for user in clients.user_ids(task):
     images, labels = clients.read_client(task, user)
     assert 4 <= len(labels) <= 8
