@@ -194,6 +194,17 @@ def test_report_of_single_user_poisson():
   assert report.unit_is_virtual_client_epsilon is None
 
 
+@pytest.mark.parametrize("kind", [poisson.Poisson, fixed_size.FixedSize])
+def test_a_draw_of_everybody_amplifies_nothing(kind):
+  rounds = composition.Rounds(count=3, noise=composition.Noise(4.0))
+  report = _report(kind(20, 20), rounds, delta=1e-3)
+  assert report.amplification == "none: the draw takes every user"
+  assert "amplified" not in report.statement
+  fewer = _report(kind(20, 19), rounds, delta=1e-3)
+  assert "amplified by the sampling" in fewer.statement
+  assert kind(20, 19).breaks_if != kind(20, 20).breaks_if
+
+
 def test_a_known_schedule_costs_what_it_costs():
   """A round draws 131,072 of 10 million users, in virtual clients of 32."""
   secret = poisson.Poisson(10_000_000, 131_072, users_per_client=32)

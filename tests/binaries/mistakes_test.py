@@ -37,7 +37,7 @@ _MISTAKES = {
   "benchmark_features": [([], "--output must be given")],
   "classify_features": [([], "--output_json must be given")],
   "demo": [
-    ([], "--run_dir must be given, or saved_model in its place"),
+    ([], "--run_dir must be given, or saved_model, one of them"),
     (["--run_dir=nowhere"], "--run_dir must be the directory of a finished"),
   ],
   "evaluate": [

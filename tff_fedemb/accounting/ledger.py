@@ -186,7 +186,7 @@ class Ledger(composition.Account):
     """
     seen = self
     if trace is not None and not self.participation.is_sampled:
-      seen = self.as_seen(self._observe(trace))
+      seen = self.as_seen(self._observe(trace).max_participations)
     if "gaussian" in self.accountants:
       # The exact figure is the smallest, and takes no time.
       seen = dataclasses.replace(seen, accountants=("gaussian",))
@@ -199,15 +199,12 @@ class Ledger(composition.Account):
     """The finding in a trace of the ledger's rounds."""
     return participation_check.observe(trace.num_users, trace.read(self.rounds))
 
-  def as_seen(
-    self,
-    observed: participation_check.ObservedParticipation,
-  ) -> "Ledger":
+  def as_seen(self, max_participations: int) -> "Ledger":
     """Returns the ledger with what a trace shows of users who are not sampled.
 
     Args:
-      observed: Finding in the trace, whose largest number of rounds of one user
-        counts; you need not have checked it.
+      max_participations: The most rounds of one user in the trace; you need not
+        have checked it.
 
     Returns:
       The ledger whose participation has that number as its bound; this ledger
@@ -216,9 +213,7 @@ class Ledger(composition.Account):
     if self.participation.is_sampled or not self.rounds:
       return self
     # A schedule is drawn from no data, so epsilon may rest on it.
-    known = self.participation.with_known_schedule(
-      max(observed.max_participations, 1)
-    )
+    known = self.participation.with_known_schedule(max(max_participations, 1))
     return dataclasses.replace(self, participation=known)
 
   def report(
@@ -244,7 +239,7 @@ class Ledger(composition.Account):
     if trace is not None:
       observed = self._observe(trace)
       self.participation.check_trace(observed, rounds=self.rounds)
-      seen = self.as_seen(observed)
+      seen = self.as_seen(observed.max_participations)
     return report_lib.create_report(seen, observed=observed)
 
   def to_json(self) -> dict[str, Any]:

@@ -321,7 +321,7 @@ def _mechanism_in_words(
   rows = "The noise is fresh in every round"
   given = f"z / {sensitivity}"
   how = "each of which costs"
-  if claim.is_sampled:
+  if claim.is_amplified:
     how = "each of them amplified by the sampling"
   if strategy is not None:
     rows = (
@@ -331,7 +331,7 @@ def _mechanism_in_words(
     )
     given = f"z / ({sensitivity} x {of_strategy:.6g})"
     how = f"by which S times the sums changes at most {of_strategy:.6g} times"
-    if claim.is_sampled:
+    if claim.is_amplified:
       how = f"no two of which S mixes: {how}, amplified by the sampling"
   if claim.is_drawn_once:
     how = (

@@ -86,18 +86,17 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     self,
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
-    preconditioner: np.ndarray | None = None,
   ) -> np.ndarray:
-    """Releases F, then descends along gradients that it preconditions.
-
-    `preconditioner` is overwritten; it is here for the base class alone.
-    """
+    """Releases F, then descends along gradients that it preconditions."""
     size = examples.size
     covariance, _ = least_squares.add_up(examples)
     release = releases.open("covariance", sensitivity=size.clip_norm**2)
     covariance = release.add_symmetric_noise(covariance)
-    preconditioner = self.invert(covariance, size.num_examples)
-    return super().fit(examples, releases, preconditioner)
+    return self.descend(
+      lambda weights: self.mean_gradient(weights, examples, releases),
+      size,
+      self.invert(covariance, size.num_examples),
+    )
 
   def invert(self, covariance: np.ndarray, num_examples: float) -> np.ndarray:
     """Returns n (PSD(covariance) + lambda I)^-1, which multiplies gradients.

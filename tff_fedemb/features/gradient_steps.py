@@ -89,15 +89,12 @@ class GradientMethod(method.Method):
     self,
     examples: examples_lib.ClippedExamples,
     releases: noise.Releases,
-    preconditioner: np.ndarray | None = None,
   ) -> np.ndarray:
     """Fits as `Method.fit`.
 
     Args:
       examples: The data.
       releases: Makes the release of each step.
-      preconditioner: Symmetric `[d, d]`, see `descend`; `None` for the
-        identity.
 
     Returns:
       Weights, float64 `[K, d]`.
@@ -108,7 +105,6 @@ class GradientMethod(method.Method):
     return self.descend(
       lambda weights: self.mean_gradient(weights, examples, releases),
       examples.size,
-      preconditioner,
     )
 
   def descend(

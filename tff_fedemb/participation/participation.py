@@ -186,6 +186,14 @@ class Participation(config.Config, abc.ABC):
     return False
 
   @property
+  def is_amplified(self) -> bool:
+    """Whether the secret draw lowers epsilon: one of everybody does not.
+
+    It needs the number of users.
+    """
+    return self.is_sampled and self.sampling_probability < 1
+
+  @property
   def is_drawn_once(self) -> bool:
     """Whether users are drawn once for the whole run, not for every round.
 

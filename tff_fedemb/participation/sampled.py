@@ -61,17 +61,19 @@ class Sampled(participation.Participation):
 
   @property
   def amplification(self) -> str:
-    """Amplification by the secret draw, or none under a known schedule."""
+    """Amplification by a secret draw, which does not take every user."""
     if self.known_schedule:
       return (
         "none: who is drawn when is taken to be known, as from a given seed"
       )
+    if not self.is_amplified:
+      return "none: the draw takes every user"
     return "by sampling, from a secret key: nobody may know who is drawn when"
 
   @property
   def breaks_if(self) -> str:
-    """While the draw is secret: if anyone learns who took part when."""
-    if self.known_schedule:
+    """Where the draw amplifies: if anyone learns who took part when."""
+    if not self.is_amplified:
       return super().breaks_if
     return (
       "It breaks if anyone learns who took part when: the draw has to stay"

@@ -174,9 +174,7 @@ class FinishedRun:
     rounds = np.unique(np.linspace(1, ledger.rounds, count, dtype=int)).tolist()
     if not ledger.participation.is_sampled:
       # Like the report, use the largest number of rounds that a user was in.
-      most = max(privacy.max_participations, 1)
-      known = ledger.participation.with_known_schedule(most)
-      ledger = dataclasses.replace(ledger, participation=known)
+      ledger = ledger.as_seen(privacy.max_participations)
     found = ledger.epsilon_curve(rounds, accountant=privacy.accountant)
     return dict(zip(rounds, found, strict=True))
 

@@ -25,6 +25,7 @@ from etils import epy
 import numpy as np
 from PIL import Image
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
@@ -77,10 +78,7 @@ class DemoConfig(match_rules.RuleConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    if (self.run_dir is None) == (self.saved_model is None):
-      found = "neither" if self.run_dir is None else "both"
-      must = "be given, or saved_model in its place"
-      raise errors.FieldError("run_dir", must, found)
+    checks.check_one_of(run_dir=self.run_dir, saved_model=self.saved_model)
     if self.gallery and self.index:
       must = "not be given with gallery"
       raise errors.FieldError("index", must, self.index)
@@ -95,7 +93,7 @@ class DemoConfig(match_rules.RuleConfig):
     Raises:
       errors.FieldError: If the run has no released model.
     """
-    if self.saved_model is not None:
+    if self.saved_model:
       return self.saved_model
     found = pathlib.Path(str(self.run_dir), "release", "saved_model")
     if not found.is_dir():

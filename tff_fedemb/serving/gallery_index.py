@@ -118,13 +118,11 @@ class GalleryIndex:
     known = self.embeddings
     keys = [hash(row.tobytes()) for row in known]
     keys += [hash(row.tobytes()) for row in embeddings]
-    _, first, places = np.unique(keys, return_index=True, return_inverse=True)
     # Numbers follow the first mention, so that known embeddings keep theirs.
-    number_of = np.empty_like(first)
-    number_of[np.argsort(first)] = np.arange(len(first))
-    self.places = np.append(self.places, number_of[places[len(known) :]])
-    new = np.sort(first[first >= len(known)]) - len(known)
-    _add(self.vectors, embeddings, new)
+    places = pd.factorize(np.array(keys))[0]
+    is_first = ~pd.Series(places).duplicated().to_numpy()
+    self.places = np.append(self.places, places[len(known) :])
+    _add(self.vectors, embeddings, np.flatnonzero(is_first[len(known) :]))
 
   def embed(
     self,

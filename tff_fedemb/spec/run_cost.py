@@ -108,7 +108,8 @@ class RunCost:
     if self.spec.sampling_seed is None:
       return ledger
     rounds = self._draw_rounds(self.spec.sampling_seed)
-    return ledger.as_seen(participation_check.observe(users, rounds))
+    observed = participation_check.observe(users, rounds)
+    return ledger.as_seen(observed.max_participations)
 
   def _draw_rounds(
     self, key: int
