@@ -60,6 +60,23 @@ def test_held_out_images_are_as_they_were_given():
   assert not _create(held_out_users=True).create().evaluation_on_training_users
 
 
+def test_classes_may_have_names():
+  labels = np.array(["elm", "ash", "elm", "ash", "fir"])
+  test = _TEST[0], ["oak", "oak", "ash", "yew"]
+  task = _create(labels=labels, test=test).create()
+  (batch,) = task.build_dataset_computation()("1")
+  # The names in their order are ash, elm, fir.
+  assert batch["y"].numpy().tolist() == [1, 1, 2]
+  assert task.load_images("test").labels.tolist() == [1, 1, 0, 2]
+  assert task.class_names == {0: "ash", 1: "oak", 2: "yew"}
+  assert not task.held_out_classes_are_new
+
+
+def test_grey_pictures_need_no_axis_for_their_channel():
+  same = _create(images=_IMAGES[..., 0], test=(_TEST[0][..., 0], _TEST[1]))
+  assert same == _create()
+
+
 def test_json_has_a_digest_and_no_array():
   same, other = _create(), _create(labels=_LABELS + 1)
   assert _create() == same
@@ -87,7 +104,7 @@ def test_a_spec_is_shown_without_its_arrays():
     ({"images": _IMAGES / 255}, "images"),
     ({"images": np.zeros([5, 6], int)}, "images"),
     ({"images": np.full([5, 2], np.nan)}, "images"),
-    ({"images": _IMAGES[..., 0]}, "images"),
+    ({"images": _IMAGES[..., 0] / 255}, "images"),
     ({"labels": _LABELS[:4]}, "labels"),
     ({"labels": _LABELS / 2}, "labels"),
     ({"labels": np.array([1, 2, 3, 4, 2**63], np.uint64)}, "labels"),
@@ -101,6 +118,8 @@ def test_a_spec_is_shown_without_its_arrays():
     ({"test": (_IMAGES, _LABELS[:2])}, "test"),
     ({"test": _IMAGES}, r"test must be a pair \(images, labels\), found a"),
     ({"validation": _IMAGES}, "validation"),
+    ({"labels": list("abcab")}, "test must have labels that are strings if"),
+    ({"labels": ["a", "b", None, "a", "b"]}, "labels"),
   ],
 )
 def test_arrays_that_do_not_fit_are_refused(changes, name):

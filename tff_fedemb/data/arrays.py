@@ -135,6 +135,28 @@ def to_labels(name: str, labels: Any, num_rows: int) -> np.ndarray:
   return values.astype(np.int64)
 
 
+def to_labels_or_texts(name: str, labels: Any, num_rows: int) -> np.ndarray:
+  """Returns labels that are integers as int64, and names of classes as texts.
+
+  Args:
+    name: Your name for them, for errors.
+    labels: All integers, as in `to_labels`, or all texts, as in `to_names`.
+    num_rows: Number of examples.
+
+  Returns:
+    `[num_rows]`, int64 or texts.
+
+  Raises:
+    errors.FieldError: If a label is missing, or they are neither, one for each
+      example.
+  """
+  must = f"be integers or strings [{num_rows}], one for each example"
+  values = _to_column(name, labels, num_rows, must, kinds="iuU")
+  if values.dtype.kind == "U":
+    return to_names(name, values, num_rows)
+  return to_labels(name, values, num_rows)
+
+
 def to_names(name: str, values: Any, num_rows: int) -> np.ndarray:
   """Returns names of users or classes as a NumPy array.
 

@@ -49,8 +49,9 @@ class ArrayTask(task_lib.TaskSource):
     images: `[n, height, width, channels]`, to train on: integers in [0, 255],
       or floats that are, with those of `test` and `validation`, all in [0, 1]
       or all whole numbers in [0, 255]. Or finite floats of vectors `[n, size]`
-      or sequences `[n, time, channels]`.
-    labels: Integers `[n]`; training numbers them from 0.
+      or sequences `[n, time, channels]`. Integers `[n, height, width]` are
+      images of one channel.
+    labels: Integers or strings `[n]`; training numbers them from 0.
     users: User of each image, `[n]`: strings, integers or dates, none missing.
     test: Images and labels to evaluate on.
     validation: The same, for evaluations during training; without, those of
@@ -97,11 +98,14 @@ class ArrayTask(task_lib.TaskSource):
     num_rows = len(images["images"])
     found: dict[str, Any] = {
       "images": images["images"],
-      "labels": arrays.to_labels("labels", self.labels, num_rows),
+      "labels": arrays.to_labels_or_texts("labels", self.labels, num_rows),
       "users": arrays.to_names("users", self.users, num_rows),
     }
     for name, (_, labels) in held_out.items():
-      labels = arrays.to_labels(name, labels, len(images[name]))
+      labels = arrays.to_labels_or_texts(name, labels, len(images[name]))
+      if labels.dtype.kind != found["labels"].dtype.kind:
+        must = "have labels that are strings if labels are, else integers"
+        raise errors.FieldError(name, must, labels.dtype)
       found[name] = images[name], labels
     if self.validation is None:
       del found["validation"]
@@ -197,6 +201,12 @@ class ArrayTask(task_lib.TaskSource):
       split = f"{counts['test']:,} images for test, and for validation too"
     pairs = np.unique(np.stack([slots, labels]), axis=1)
     held_out_classes = np.concatenate([y for _, y in held_out.values()])
+    class_names: dict[int, str] = {}
+    if self.labels.dtype.kind == "U":
+      names = np.unique(held_out_classes)
+      class_names.update(enumerate(names.tolist()))
+      for name, (images, texts) in held_out.items():
+        held_out[name] = images, np.searchsorted(names, texts)
 
     def load_images(split: str) -> embedding.LabelledImages:
       images, labels = held_out[split]
@@ -224,6 +234,7 @@ class ArrayTask(task_lib.TaskSource):
       evaluation_on_training_users=not self.held_out_users,
       held_out_classes_are_new=not np.isin(held_out_classes, classes).any(),
       validates_on_test=self.validation is None,
+      class_names=class_names,
       count_images={"train": len(self.labels), **counts}.__getitem__,
     )
 
@@ -245,6 +256,8 @@ def _read(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
   read = {name: arrays.to_numbers(name, x) for name, x in given.items()}
   of_unit = all(map(arrays.are_of_unit, read.values()))
   for name, examples in read.items():
+    if examples.ndim == 3 and examples.dtype.kind != "f":
+      examples = examples[..., np.newaxis]
     if examples.ndim == 4:
       read[name] = arrays.to_pixels(name, examples, of_unit=of_unit)
     elif examples.dtype.kind == "f" and examples.ndim in (2, 3):
@@ -355,7 +368,7 @@ def from_client_data(
     image_key: Key of an image in an example, `[height, width]` or `[height,
       width, channels]`: integers in [0, 255], or floats that are all in [0, 1]
       or all whole numbers in [0, 255], in both data.
-    label_key: Key of the label in an example, an integer.
+    label_key: Key of the label in an example, an integer or a string.
     name: Name of the task.
 
   Returns:
