@@ -20,7 +20,8 @@ a `RunSpec` loads TensorFlow.
 
 The parts of a run, each a frozen dataclass:
 
-* users and data: `ArrayTask`, `from_client_data`, and `create_task` by name;
+* users and data: `ArrayTask`, `from_client_data`, `partition_by_dirichlet` for
+  data without users, and `create_task` by name;
 * algorithm: `FedEmb` (the default), `FedAvg`, `Contrastive` and `Centralized`,
   with a `Backbone`, a head such as `CosineHead`, and `LocalTraining`;
 * participation, who takes part in a round: `Poisson`, `FixedSize`,
@@ -47,6 +48,7 @@ with epy.lazy_api_imports(globals()):
   from tff_fedemb.algorithms.fedemb import FedEmb
   from tff_fedemb.algorithms.local_training import LocalTraining
   from tff_fedemb.algorithms.server_optimizers import SgdMomentum
+  from tff_fedemb.data.dirichlet_partition import partition_by_dirichlet
   from tff_fedemb.errors import DataError
   from tff_fedemb.errors import FieldError
   from tff_fedemb.mechanisms.adaptive_gaussian import (
