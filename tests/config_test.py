@@ -56,6 +56,13 @@ def test_numbers_become_pythons():
   assert type(made.scale) is float
 
 
+def test_what_is_shown_is_what_differs_from_the_defaults():
+  assert repr(_Derived()) == "_Derived()"
+  made = _Derived(rounds=12, kinds=["a"])
+  assert repr(made) == "_Derived(rounds=12, kinds=('a',))"
+  assert repr(_Derived(other={})) == "_Derived(other={})"
+
+
 @pytest.mark.parametrize(
   ("values", "message"),
   [

@@ -204,6 +204,22 @@ class Config:
     errors.FieldError: If a field has a value out of its range.
   """
 
+  def __init_subclass__(cls, **options: Any):
+    super().__init_subclass__(**options)
+    if "__repr__" not in vars(cls):
+      # A dataclass makes its own, but keeps one that the class has itself.
+      cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
+
+  def __repr__(self) -> str:
+    """Shows the fields that are not at their defaults, as scikit-learn does."""
+    told = []
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      is_default = type(value) is type(field.default) and value == field.default
+      if field.repr and not is_default:
+        told.append(f"{field.name}={value!r}")
+    return f"{type(self).__name__}({', '.join(told)})"
+
   def __post_init__(self):
     """Checks each field, and turns its value into one of Python's own types.
 

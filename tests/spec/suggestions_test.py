@@ -171,7 +171,7 @@ def test_pooled_data_get_settings_too():
     # The rules would not follow the fields of an object.
     (
       {"participation": poisson.Poisson(users_per_round=8)},
-      "participation must be a name; give its fields .*, found a Poisson",
+      "participation must be a name; give its fields .*, found Poisson",
     ),
   ],
 )

@@ -65,7 +65,7 @@ class SgdMomentum(ServerOptimizer):
 
   Examples:
     >>> fe.SgdMomentum(learning_rate=2.0)
-    SgdMomentum(learning_rate=2.0, momentum=0.9)
+    SgdMomentum(learning_rate=2.0)
   """
 
   momentum: float = config.field(
