@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import tff_fedemb as fe
 from tff_fedemb import config
 from tff_fedemb import errors
 
@@ -61,6 +62,7 @@ def test_what_is_shown_is_what_differs_from_the_defaults():
   made = _Derived(rounds=12, kinds=["a"])
   assert repr(made) == "_Derived(rounds=12, kinds=('a',))"
   assert repr(_Derived(other={})) == "_Derived(other={})"
+  assert repr(fe.Backbone(embedding_dim=8)) == "Backbone(embedding_dim=8)"
 
 
 @pytest.mark.parametrize(

@@ -211,14 +211,18 @@ class Config:
       cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
   def __repr__(self) -> str:
-    """Shows the fields that are not at their defaults, as scikit-learn does."""
+    """Shows the fields that are not at their defaults, as scikit-learn does.
+
+    Its name is that in `tff_fedemb`: `Gaussian`, not `GaussianConfig`.
+    """
+    name = type(self).__name__.removesuffix("Config")
     told = []
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
       is_default = type(value) is type(field.default) and value == field.default
       if field.repr and not is_default:
         told.append(f"{field.name}={value!r}")
-    return f"{type(self).__name__}({', '.join(told)})"
+    return f"{name}({', '.join(told)})"
 
   def __post_init__(self):
     """Checks each field, and turns its value into one of Python's own types.
