@@ -1,7 +1,6 @@
 """Lines and bars on terminals, seconds by part, sizes and times in words."""
 
 from collections.abc import Iterable, Sequence
-import itertools
 import sys
 import textwrap
 import time
@@ -34,10 +33,10 @@ def end(
   Returns:
     The lines; a word that is longer than a line is not broken.
   """
-  body, last = _wrap_all(lines), _wrap_all([rest])
+  body, last = wrap(lines), wrap([rest])
   room = max(_ENDING_LINES - len(body) - len(last), 1)
   warnings = [f"warning: {warning}" for warning in warnings]
-  told = _wrap_all(warnings)
+  told = wrap(warnings)
   if len(told) > room:
     told = [_shorten(warning) for warning in warnings]
   if len(told) > room:
@@ -49,21 +48,29 @@ def end(
       told = [_shorten(warnings[0], _COLUMNS - len(end)) + end]
   body += told
   for extra in extras:
-    wrapped = _wrap_all([extra])
+    wrapped = wrap([extra])
     if len(body) + len(wrapped) + len(last) <= _ENDING_LINES:
       body += wrapped
   return "\n".join([*body, *last])
 
 
-def _wrap_all(texts: Iterable[str]) -> list[str]:
-  """Breaks texts into lines of 80 columns, indented from the second on."""
+def wrap(texts: Iterable[str]) -> list[str]:
+  """Breaks texts into lines of 80 columns, indented from the second on.
+
+  Args:
+    texts: Texts, each of which begins a line of its own; an empty one is an
+      empty line.
+  """
   wrapper = textwrap.TextWrapper(
     _COLUMNS,
     subsequent_indent="  ",
     break_long_words=False,
     break_on_hyphens=False,
   )
-  return list(itertools.chain.from_iterable(map(wrapper.wrap, texts)))
+  lines: list[str] = []
+  for text in texts:
+    lines += wrapper.wrap(text) or [""]
+  return lines
 
 
 def _shorten(text: str, columns: int = _COLUMNS) -> str:

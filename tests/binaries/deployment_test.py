@@ -46,7 +46,9 @@ def test_a_run_under_a_deployment(data_dir, tmp_path):
   )
   planned = programs.succeed("run_federated", *arguments, "--dry_run")
   assert not run_dir.exists()
-  assert re.search(r"\n  time    [\d.]+ s; .*\n  memory  [\d.]+ GB", planned)
+  assert re.search(
+    r"\n  time    [\d.]+ s; .+\n  memory  [\d.]+ GB", planned, re.S
+  )
   output = programs.succeed("run_federated", *arguments)
   closing.check(output, run_dir)
   # The ending says so where warnings leave room for it.

@@ -181,7 +181,7 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, monkeypatch):
       round_sum=composition.RoundSum(1.0, noise, 453_632),
     ).with_rounds(composition.Noise(noise), 10)
     assert f" {ledger.tightest_epsilon():.4g}" in output
-  needed = re.search(r"costs epsilon = ([\d.]+) with [\d,]+ users", output)
+  needed = re.search(r"costs\s+epsilon = ([\d.]+) with [\d,]+ users", output)
   assert 8 < float(needed[1]) <= 9
   assert sorted(data_dir.parent.rglob("*")) == before
   assert not list(tmp_path.iterdir())

@@ -20,6 +20,7 @@ from scipy import optimize
 import tqdm
 
 from tff_fedemb import checks
+from tff_fedemb import progress
 from tff_fedemb.accounting import composition
 from tff_fedemb.accounting import epsilon as epsilon_lib
 from tff_fedemb.accounting import ledger as ledger_lib
@@ -89,7 +90,7 @@ class Plan:
     return self.ledger.delta
 
   def __str__(self) -> str:
-    return "\n".join(self.lines)
+    return "\n".join(progress.wrap(self.lines))
 
 
 def plan(
