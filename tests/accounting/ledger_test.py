@@ -198,7 +198,7 @@ def test_report_of_single_user_poisson():
 def test_a_draw_of_everybody_amplifies_nothing(kind):
   rounds = composition.Rounds(count=3, noise=composition.Noise(4.0))
   report = _report(kind(20, 20), rounds, delta=1e-3)
-  assert report.amplification == "none: the draw takes every user"
+  assert report.amplification == "none: the draw leaves nobody out"
   assert "amplified" not in report.statement
   fewer = _report(kind(20, 19), rounds, delta=1e-3)
   assert "amplified by the sampling" in fewer.statement

@@ -206,6 +206,18 @@ def test_an_empty_slot_changes_no_more_than_the_sensitivity(
 
 
 @pytest.mark.parametrize("name", _NAMES)
+def test_a_draw_of_everybody_amplifies_nothing(name):
+  # A draw takes the users of one block alone.
+  block = 20 // _APART.get(name, {}).get("period", 1)
+  claim, everybody = _create(name, 20, block // 2), _create(name, 20, block)
+  assert claim.is_amplified == claim.is_sampled
+  assert ("stay secret" in claim.breaks_if) == claim.is_sampled
+  assert not everybody.is_amplified
+  assert "secret" not in everybody.breaks_if
+  assert everybody.amplification.startswith("none: ")
+
+
+@pytest.mark.parametrize("name", _NAMES)
 def test_a_known_schedule_amplifies_nothing(name):
   claim = _create(name, 1_000, 50)
   known = claim.with_known_schedule(7)

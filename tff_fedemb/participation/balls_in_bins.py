@@ -82,9 +82,14 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
     return self.is_sampled
 
   @property
+  def is_amplified(self) -> bool:
+    """Whether nobody knows who is in which of several bins."""
+    return self.is_sampled and self.num_blocks > 1
+
+  @property
   def amplification(self) -> str:
     """Amplification by the secret of the bins, not by a draw in each round."""
-    if self.known_schedule:
+    if not self.is_amplified:
       return super().amplification
     return "by the secret of who is in which bin, drawn once for the whole run"
 

@@ -187,7 +187,7 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def is_amplified(self) -> bool:
-    """Whether the secret draw lowers epsilon: one of everybody does not.
+    """Whether the secret draw lowers epsilon: one of all users does not.
 
     It needs the number of users.
     """

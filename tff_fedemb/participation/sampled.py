@@ -61,13 +61,13 @@ class Sampled(participation.Participation):
 
   @property
   def amplification(self) -> str:
-    """Amplification by a secret draw, which does not take every user."""
+    """Amplification by a secret draw that leaves some users out."""
     if self.known_schedule:
       return (
         "none: who is drawn when is taken to be known, as from a given seed"
       )
     if not self.is_amplified:
-      return "none: the draw takes every user"
+      return "none: the draw leaves nobody out"
     return "by sampling, from a secret key: nobody may know who is drawn when"
 
   @property
