@@ -157,6 +157,8 @@ def test_copies_go_on_with_noise_of_their_own(
 ):
   monkeypatch.setattr(run, "_NOISE_SEED", None)
   monkeypatch.setattr(run, "ROUNDS", 6)
+  # The deviation of 50 numbers would fall below the bound in one run of 60.
+  monkeypatch.setattr(run, "DIM", 5_000)
   copied, other = tmp_path / "copied", tmp_path / "other"
 
   def end_after_round_3(log, values, rounds_done):
