@@ -154,7 +154,11 @@ def test_one_bin_is_a_gaussian_mechanism():
 
 @pytest.mark.parametrize(
   ("strategy", "num_bins", "rounds"),
-  [(_BLT, 5, 12), (_BLT, 50, 60), (None, 3, 2)],
+  [
+    (_BLT, 5, 12),
+    pytest.param(_BLT, 50, 60, marks=pytest.mark.slow),
+    (None, 3, 2),
+  ],
 )
 def test_delta_by_plain_simulation(strategy, num_bins, rounds):
   """Releases as they are drawn, losses from their densities."""

@@ -192,13 +192,15 @@ def test_rounds_equal_a_plain_tensorflow_derivation(run):
 @pytest.mark.parametrize(
   ("head", "options"),
   [
-    (heads.LinearHead(), {"optimizer": "sgd"}),
+    pytest.param(
+      heads.LinearHead(), {"optimizer": "sgd"}, marks=pytest.mark.slow
+    ),
     (heads.LinearHead(), {"optimizer": "adam"}),
     # Reconstruction: the head alone, and then the backbone alone.
     (heads.LinearHead(), {"freeze_head": True}),
     # Its codes, which all clients draw from the labels, stay as they are.
     (heads.ClassCodesHead(), {}),
-    (heads.ContrastHead(), {}),
+    pytest.param(heads.ContrastHead(), {}, marks=pytest.mark.slow),
     # Three batches of at most four are all ten images.
     (
       heads.CosineHead(),
@@ -283,6 +285,7 @@ def test_no_seed_reaches_the_noise():
   assert np.abs((first[1] - first[0]) - (first[2] - first[1])).min() > 0.0
 
 
+@pytest.mark.slow
 def test_a_process_that_is_gone_leaves_no_graph():
   """Not even with a layer of ours, an operation between layers, and noise."""
 

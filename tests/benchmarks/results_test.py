@@ -116,6 +116,7 @@ def _work(*, sleep=0.0, compute=0.0, megabytes=0):
   return _command(_SCRIPT, str(sleep), str(compute), str(megabytes))
 
 
+@pytest.mark.slow
 def test_measures_wall_time_cpu_time_and_memory(config):
   # The outer process does nothing but pass the lines on.
   outer = "import subprocess, sys; subprocess.call(sys.argv[1:])"

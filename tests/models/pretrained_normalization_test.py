@@ -85,14 +85,11 @@ _RESNET = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("network", "channels"),
   # ResNet's grey images lack the mean of its mean colour.
-  [
-    pytest.param(_MOBILENET, 3, marks=pytest.mark.slow),
-    (_MOBILENET, 1),
-    pytest.param(_RESNET, 3, marks=pytest.mark.slow),
-  ],
+  [(_MOBILENET, 3), (_MOBILENET, 1), (_RESNET, 3)],
   ids=["mobilenet_v2", "mobilenet_v2_grey", "resnet50"],
 )
 def test_frozen_statistics_lose_nothing(network, channels, tmp_path):

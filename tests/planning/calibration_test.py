@@ -159,6 +159,7 @@ def test_every_block_has_the_users_of_a_round(solve_for, factor, expected):
   assert value == expected
 
 
+@pytest.mark.slow
 def test_cohorts_may_leave_fewer_bins_than_there_are():
   claim = participations.create_participation(
     "balls_in_bins", num_users=10_000, users_per_round=300

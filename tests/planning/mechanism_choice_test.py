@@ -48,6 +48,7 @@ def _check_errors(candidate, clients_per_round):
   assert candidate.max_error == pytest.approx(max(stddevs))
 
 
+@pytest.mark.slow
 def test_sampled_candidates():
   target_epsilon = 2.0
   options = _USERS | {"users_per_client": 4}

@@ -165,7 +165,6 @@ def _params(*quick):
   ("way", "kind"),
   _params(
     ("copied within", "independent"),
-    ("three at once", "independent"),
     ("copied in a round", "correlated"),
   ),
 )
