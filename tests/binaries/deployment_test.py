@@ -59,6 +59,7 @@ def test_a_run_under_a_deployment(data_dir, tmp_path):
   rows = pd.read_csv(run_dir / "deployment.csv")
   assert (rows.abandoned == 0).sum() == 4
   # The dry run told the timetable of these very rounds.
+  planned = " ".join(planned.split())
   hours, sums = rows.end_hours.iloc[-1], rows.sum()
   assert f"4 rounds take {hours / 24:.3g} simulated days" in planned
   assert (
